@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::block::{self, Block, BlockHeader, Differences, source_of, summary};
+use super::block::{self, Block, BlockHeader, Differences, summary};
 use super::decode::{self, Metadata, RawObject, Status};
 use super::{Request, Stage, Verdict, ratchet};
 use crate::api::choice::{Backend, Choice as _, ReclaimPolicy};

@@ -284,8 +284,8 @@ pub(super) fn cards(instance: &Value) -> Vec<Value> {
         .collect()
 }
 
-/// A running guest: a node, an address per interface, its volumes.
-fn running(instance: &Value, migratable: bool) -> Value {
+/// A guest as virt-handler first reports it: a node, an address per interface, its volumes.
+pub(super) fn running(instance: &Value, migratable: bool) -> Value {
     let volumes: Vec<Value> = list(&instance["spec"]["volumes"])
         .iter()
         .map(|volume| json!({"name": volume["name"], "target": ""}))

@@ -40,7 +40,8 @@ impl Applier {
     ) {
         let name = copy_name(&disk.volume);
         let asked = Request {
-            image: &name,
+            key: name.clone(),
+            secret_version: None,
             namespace: machine.namespace(),
             machine: machine.name(),
             disk_size: disk.size,
@@ -61,12 +62,16 @@ impl Applier {
             let host_name = &host.name;
             match outcome {
                 Ok(()) => {
-                    tracing::info!(host = host_name, volume = name, "the image was copied");
+                    tracing::info!(
+                        host = host_name,
+                        volume = name.image,
+                        "the image was copied"
+                    );
                 }
                 Err(error) => {
                     tracing::warn!(
                         host = host_name,
-                        volume = name,
+                        volume = name.image,
                         error,
                         "the image was not copied"
                     );

@@ -53,6 +53,7 @@ impl Fixture {
             hosts,
             objects,
             machines: store,
+            secret_versions: SecretVersions::default(),
             api: api_server().0,
             triggers: Triggers::default(),
         };

@@ -18,6 +18,7 @@ use common::render::libvirt::{
 use sha2::{Digest as _, Sha256};
 
 use crate::access::VolumeKey;
+use crate::images::fetches::FetchKey;
 
 /// Digits of an image's digest in the name of its volume.
 const DIGITS: usize = 24;
@@ -107,8 +108,11 @@ fn is_number(text: &str) -> bool {
 }
 
 /// Name of the copy to a disk among the copies of its host. `disk`: pool and volume without the attempt.
-pub(crate) fn copy_name((pool, volume): &VolumeKey) -> String {
-    format!("{pool}/{volume}")
+pub(crate) fn copy_name((pool, volume): &VolumeKey) -> FetchKey {
+    FetchKey {
+        image: format!("{pool}/{volume}"),
+        secret: None,
+    }
 }
 
 /// Whether a volume, which is no marker, was made to be this one: itself, or an attempt.

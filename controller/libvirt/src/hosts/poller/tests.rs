@@ -104,7 +104,10 @@ async fn until_the_machines_are_listed_nothing_on_a_host_belongs_to_nobody() {
         url: Some("https://images.example.com/debian.qcow2".into()),
         ..Default::default()
     });
-    let image = image_volume(block.disks[0].image.as_ref().unwrap(), "default");
+    let image = image_volume(
+        block.disks[0].image.as_ref().unwrap(),
+        &machine.namespace_uid,
+    );
     machine.block = controller_core::machine::Block::Matching(Box::new(block));
     machine.status.host = Some("alpha".into());
 
