@@ -167,8 +167,10 @@ async fn cards_networks_and_node_labels_take_effect_with_a_migration() {
 
     // The cluster migrates by itself.
     env.apply(&with("prod", &["eth1"], "ssd")).await;
+    let moved = |machine: &Value| machine["status"]["nodeName"] != node;
+    let moved = machines.until("moves", "to be on another node", moved);
+    moved.await.unwrap();
     let moves = until_pending(&env, "moves", &NOTHING).await;
-    assert_ne!(moves["status"]["nodeName"], node);
     let cards = moves["status"]["networkInterfaces"].as_array().unwrap();
     assert_eq!(cards.len(), 2);
     assert_eq!(condition(&moves, "RestartRequired"), &Value::Null);
