@@ -101,7 +101,7 @@ impl Differences {
             }
             (Value::Array(left), Value::Array(right)) if left.len() == right.len() => {
                 for (index, (left, right)) in left.iter().zip(right).enumerate() {
-                    path.push_str(&format!("[{index}]"));
+                    path.extend(["[", &index.to_string(), "]"]);
                     self.compare(path, left, right);
                     path.truncate(end);
                 }
@@ -138,7 +138,7 @@ impl Differences {
 fn push_key(path: &mut String, key: &str) -> bool {
     let is_shown = key.len() <= LABEL_KEY_MAX && !key.contains(|c: char| c.is_control());
     if is_shown && key.contains(['.', '/']) {
-        path.push_str(&format!("[{key}]"));
+        path.extend(["[", key, "]"]);
     } else if is_shown {
         path.push('.');
         path.push_str(key);

@@ -198,22 +198,20 @@ fn suggestion(text: &str, backend: Backend) -> Option<String> {
     const ENDINGS: [&str; 10] = [
         "qcow2", "img", "iso", "raw", "vmdk", "vhd", "vhdx", "gz", "xz", "zst",
     ];
-    let url = match text.split_once("://") {
-        Some((scheme, rest)) => match &*scheme.to_ascii_lowercase() {
+    let url = if let Some((scheme, rest)) = text.split_once("://") {
+        match &*scheme.to_ascii_lowercase() {
             "oci" | "container" | "registry" => format!("docker://{rest}"),
             scheme => format!("{scheme}://{rest}"),
-        },
-        None => {
-            let is_file = text
-                .rsplit_once('.')
-                .is_some_and(|(_, ending)| ENDINGS.contains(&ending));
-            let scheme = if is_file || backend == Backend::Libvirt {
-                "https"
-            } else {
-                "docker"
-            };
-            format!("{scheme}://{}", text.trim_start_matches('/'))
         }
+    } else {
+        let ending = text.rsplit_once('.').map(|(_, ending)| ending);
+        let is_file = ending.is_some_and(|ending| ENDINGS.contains(&ending));
+        let scheme = if is_file || backend == Backend::Libvirt {
+            "https"
+        } else {
+            "docker"
+        };
+        format!("{scheme}://{}", text.trim_start_matches('/'))
     };
     let is_valid = image_url::check(&url).is_ok() && !has_password(&url);
     (url != text && is_valid).then(|| shortened(&url))
