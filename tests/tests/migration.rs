@@ -167,9 +167,9 @@ async fn cards_networks_and_node_labels_take_effect_with_a_migration() {
 
     // The cluster migrates by itself.
     env.apply(&with("prod", &["eth1"], "ssd")).await;
-    let moved = |machine: &Value| machine["status"]["nodeName"] != node;
-    let moved = machines.until("moves", "to be on another node", moved);
-    moved.await.unwrap();
+    let migrated = |machine: &Value| machine["status"]["nodeName"] != node;
+    let migrated = machines.until("moves", "to be on another node", migrated);
+    migrated.await.unwrap();
     let moves = until_pending(&env, "moves", &NOTHING).await;
     let cards = moves["status"]["networkInterfaces"].as_array().unwrap();
     assert_eq!(cards.len(), 2);
@@ -230,12 +230,12 @@ async fn an_eviction_and_its_migration_are_reported() {
     assert!(message.ends_with("the target pod was not scheduled"));
 
     env.simulator.set_all(Scenario::Happy);
-    let moved = |machine: &Value| {
+    let migrated = |machine: &Value| {
         machine["status"]["nodeName"] != json!(node)
             && condition(machine, "EvictionRequested").is_null()
             && condition(machine, "Migrating").is_null()
     };
-    let moved = machines.until("moves", "to be on another node", moved);
-    let moved = moved.await.unwrap();
-    assert_eq!(condition(&moved, "Ready")["reason"], "Running");
+    let migrated = machines.until("moves", "to be on another node", migrated);
+    let migrated = migrated.await.unwrap();
+    assert_eq!(condition(&migrated, "Ready")["reason"], "Running");
 }

@@ -294,6 +294,18 @@ fn reclaim_policies_in(block: &Normalized) -> BTreeMap<String, ReclaimPolicy> {
     block.disks.iter().map(of_disk).collect()
 }
 
+/// The template that a Machine has a pin of: the stored one goes before that of a backup.
+fn known_template<'a>(
+    stored: Option<&'a TemplatePin>,
+    restored: Option<&'a TemplatePin>,
+) -> KnownTemplate<'a> {
+    match (stored, restored) {
+        (Some(pin), _) => KnownTemplate::Stored(pin),
+        (None, Some(pin)) => KnownTemplate::Restored(pin),
+        (None, None) => KnownTemplate::Nothing,
+    }
+}
+
 /// Resolves an intent: references → pins → block, with the findings of all rules. `restored` is the block
 /// that was sent with a new object and matches its intent, as in a restored backup.
 fn resolve(
@@ -312,14 +324,10 @@ fn resolve(
     let old_block = old.and_then(|old| old.block.as_ref());
     let old_pin = old_block.and_then(|block| block.template.as_ref());
     let restored_pin = restored.and_then(|block| block.template.as_ref());
-    let known = old_pin
-        .map(KnownTemplate::Stored)
-        .or(restored_pin.map(KnownTemplate::Restored))
-        .unwrap_or(KnownTemplate::Nothing);
     let request = TemplateRequest {
         intent: &intent,
         refresh: object.metadata.refresh(),
-        known,
+        known: known_template(old_pin, restored_pin),
         catalog,
     };
     let template = rules::choose_template(&request, findings);

@@ -40,7 +40,7 @@ pub(super) fn next(
 ) -> Option<Step> {
     let status = &instance["status"];
     if is_underway(instance) {
-        return Some(Step::Arrive(arrived(instance, cards())));
+        return Some(Step::Arrive(arrived(instance, &cards())));
     }
     let migrates = migratable && scenario != Scenario::NoMigration;
     if is_true(status, EVICTION) && migrates {
@@ -55,14 +55,13 @@ pub(super) fn next(
     };
     match required.map(|condition| condition["status"] == "True") {
         None if waits(instance, pod) => requested("False", "AutoMigrationPending"),
-        None => None,
         Some(_) if !waits(instance, pod) => {
             let conditions = without(status, &[REQUIRED]);
             Some(Step::Report(json!({"conditions": conditions})))
         }
         Some(false) if migratable => requested("True", "AutoMigrationDueToLiveUpdate"),
         Some(true) if migrates => Some(Step::Report(started(instance))),
-        Some(_) => None,
+        None | Some(_) => None,
     }
 }
 
@@ -133,7 +132,7 @@ pub(super) fn started(instance: &Value) -> Value {
 }
 
 /// The status of an instance whose guest has arrived on the other node.
-fn arrived(instance: &Value, cards: Vec<Value>) -> Value {
+fn arrived(instance: &Value, cards: &[Value]) -> Value {
     let (spec, status) = (&instance["spec"], &instance["status"]);
     let memory = &spec["domain"]["memory"]["guest"];
     let conditions = [REQUIRED, EVICTION, "HotVCPUChange", "HotMemoryChange"];

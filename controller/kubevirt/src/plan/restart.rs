@@ -127,9 +127,9 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
         Some(_) => Some(uid),
         None => on.then_some(uid),
     };
-    let replaced = instance.filter(|it| Some(it.uid()) == replaces.as_deref());
+    let former = instance.filter(|it| Some(it.uid()) == replaces.as_deref());
     let exists = observed.vm.as_ref().is_some_and(|vm| !vm.is_deleting());
-    let action = replaced
+    let action = former
         .filter(|instance| on && exists && !instance.is_deleting())
         .map(|instance| Action::DeleteInstance {
             uid: instance.uid().to_owned(),

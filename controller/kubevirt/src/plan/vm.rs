@@ -113,6 +113,13 @@ pub(super) fn guest(
     if live.is_deleting() {
         return plans;
     }
+    let is_held = growth != Growth::Permitted;
+    let template = if is_held {
+        &live.spec.template
+    } else {
+        &desired.spec.template
+    };
+    plans.desired = (!is_blocked).then(|| template.clone());
     others::tolerate_plugged_in(&mut desired.spec.template.spec, &live.spec.template.spec);
     if !restart.is_open() && others::has_stopped(machine, &desired, live) {
         plans.foreign_stop = others::foreign_stop(machine, observed);
@@ -123,13 +130,6 @@ pub(super) fn guest(
                 .clone_from(&live.spec.run_strategy);
         }
     }
-    let is_held = growth != Growth::Permitted;
-    let template = if is_held {
-        &live.spec.template
-    } else {
-        &desired.spec.template
-    };
-    plans.desired = (!is_blocked).then(|| template.clone());
     let uid = live.uid().to_owned();
     if is_blocked || is_held {
         // The template cannot be updated now, but the power state can.

@@ -13,7 +13,7 @@ fn running() -> FakeCluster {
 }
 
 /// KubeVirt reports more of the running guest.
-fn report(environment: &mut FakeCluster, more: serde_json::Value) {
+fn report(environment: &mut FakeCluster, more: &serde_json::Value) {
     let instance = environment.instance.as_mut().unwrap();
     let mut status = json!(instance.status);
     for (key, value) in more.as_object().unwrap() {
@@ -28,7 +28,7 @@ fn whether_the_guest_can_migrate_is_reported_with_the_reason() {
     let mut environment = running();
     assert_eq!(reported(&environment, "LiveMigratable"), ("", ""));
     let says = |status: &str, reason: &str| json!({"conditions": [{"type": "LiveMigratable", "status": status, "reason": reason, "message": "PVC web-root is not shared"}]});
-    report(&mut environment, says("True", ""));
+    report(&mut environment, &says("True", ""));
     let expected = ("True", "LiveMigratable");
     assert_eq!(reported(&environment, "LiveMigratable"), expected);
     for (kubevirt, ours) in [
@@ -36,7 +36,7 @@ fn whether_the_guest_can_migrate_is_reported_with_the_reason() {
         ("InterfaceNotLiveMigratable", "InterfaceNotLiveMigratable"),
         ("NewInSomeVersion", "NotLiveMigratable"),
     ] {
-        report(&mut environment, says("False", kubevirt));
+        report(&mut environment, &says("False", kubevirt));
         assert_eq!(reported(&environment, "LiveMigratable"), ("False", ours));
         let text = message(&environment, "LiveMigratable");
         assert!(text.ends_with(": PVC web-root is not shared"), "{text}");
@@ -47,13 +47,13 @@ fn whether_the_guest_can_migrate_is_reported_with_the_reason() {
 #[test]
 fn an_eviction_and_the_progress_of_a_migration_are_reported() {
     let mut environment = running();
-    report(&mut environment, json!({"evacuationNodeName": "node-1"}));
+    report(&mut environment, &json!({"evacuationNodeName": "node-1"}));
     let requested = ("True", "EvictionRequested");
     assert_eq!(reported(&environment, "EvictionRequested"), requested);
     let text = message(&environment, "EvictionRequested");
     assert!(text.contains("leave node-1"), "{text}");
     let mut migration = json!({"sourceNode": "node-1", "targetNode": "node-2"});
-    report(&mut environment, json!({"migrationState": migration}));
+    report(&mut environment, &json!({"migrationState": migration}));
     assert_eq!(reported(&environment, "Migrating"), ("True", "Migrating"));
     let text = message(&environment, "Migrating");
     assert!(text.contains("from node-1 to node-2"), "{text}");
@@ -62,7 +62,7 @@ fn an_eviction_and_the_progress_of_a_migration_are_reported() {
     let mut failed = migration.clone();
     failed["failed"] = json!(true);
     failed["failureReason"] = json!("the target is gone");
-    report(&mut environment, json!({"migrationState": failed}));
+    report(&mut environment, &json!({"migrationState": failed}));
     let expected = ("False", "MigrationFailed");
     assert_eq!(reported(&environment, "Migrating"), expected);
     let text = message(&environment, "Migrating");
@@ -72,10 +72,10 @@ fn an_eviction_and_the_progress_of_a_migration_are_reported() {
     let done = json!({
         "migrationState": migration, "evacuationNodeName": "", "conditions": conditions,
     });
-    report(&mut environment, done);
+    report(&mut environment, &done);
     assert_eq!(reported(&environment, "Migrating"), ("", ""));
     assert_eq!(reported(&environment, "EvictionRequested"), requested);
-    report(&mut environment, json!({"conditions": []}));
+    report(&mut environment, &json!({"conditions": []}));
     assert_eq!(reported(&environment, "EvictionRequested"), ("", ""));
 }
 
