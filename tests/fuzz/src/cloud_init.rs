@@ -20,7 +20,7 @@ pub fn documents(data: &[u8]) {
         let verdict = context.review(Stage::Mutate, &machine);
         let violations = verdict.findings.violations.iter().map(ToString::to_string);
         let warnings = verdict.findings.warnings.iter().map(|it| it.text.clone());
-        for message in violations.chain(warnings) {
+        for message in violations.chain(warnings).filter(|_| !is_in_key(&text)) {
             assert!(!message.contains(CANARY), "{message}\nof {field}\n{text}");
         }
         let validated = context.review(Stage::Validate, &machine);
@@ -28,4 +28,11 @@ pub fn documents(data: &[u8]) {
             assert_eq!(verdict.findings.violations, validated.findings.violations);
         }
     }
+}
+
+/// Whether the canary is part of a key. A key that resembles a known one is shown.
+fn is_in_key(text: &str) -> bool {
+    let is_key = |c: char| c.is_alphanumeric() || "-_.".contains(c);
+    let mut rests = text.split(CANARY).skip(1);
+    rests.any(|rest| rest.trim_start_matches(is_key).starts_with(':'))
 }
