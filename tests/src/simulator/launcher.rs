@@ -17,7 +17,10 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{scenario::Scenario, vm_state_machine::hash};
+use super::{
+    guest::{is_final, pod_interface},
+    scenario::Scenario,
+};
 
 /// Label of a launcher pod: the uid of its instance.
 pub(super) const CREATED_BY: &str = "kubevirt.io/created-by";
@@ -107,11 +110,6 @@ fn phase(instance: &Value) -> &str {
     }
 }
 
-/// Whether an instance of this phase has no guest any more.
-pub(super) fn is_final(phase: &str) -> bool {
-    matches!(phase, "Succeeded" | "Failed")
-}
-
 fn ready_reason(instance: &Value) -> &str {
     let conditions = instance["status"]["conditions"].as_array();
     let mut conditions = conditions.into_iter().flatten();
@@ -183,12 +181,6 @@ fn compute(ready: bool, state: &Value) -> Value {
 }
 
 const IMAGE: &str = "quay.io/kubevirt/virt-launcher:v1.9.0";
-
-/// Name of the interface of a pod for a network or its card, as `pkg/network/namescheme` hashes it.
-pub(super) fn pod_interface(network: &Value) -> String {
-    let hash = hash(&network["name"].as_str()) >> 20;
-    format!("pod{hash:011x}")
-}
 
 /// The pod that `RenderLaunchManifest` makes of an instance.
 pub(super) fn pod_of(instance: &Value, node: Option<&str>) -> Value {

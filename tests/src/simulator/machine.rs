@@ -20,10 +20,11 @@ use serde_json::{Value, json};
 
 use super::{
     ANNOTATION, Context, Kind, Scenario, age, drain,
+    guest::{NODES, cards, node_of},
     launcher::{self, CREATED_BY, Step, VM_NAME},
     merge, migration, retry,
     start_failure::with_transition,
-    vm_state_machine::{self, Change, Claims, Input, NODES, node_of},
+    vm_state_machine::{self, Change, Claims, Input},
 };
 
 pub(super) const MACHINE: Kind = Kind {
@@ -291,7 +292,7 @@ impl Launcher {
         migratable: bool,
         scenario: Scenario,
     ) -> Result<(), SimulatorError> {
-        let cards = || vm_state_machine::cards(instance);
+        let cards = || cards(instance);
         let pod = self.pod.as_ref();
         let name = instance["metadata"]["name"].as_str().unwrap_or_default();
         let report = async |status: Value| merge(instances, name, &json!({"status": status})).await;

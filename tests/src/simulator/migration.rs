@@ -15,7 +15,10 @@
 
 use serde_json::{Value, json};
 
-use super::{launcher::pod_interface, scenario::Scenario, vm_state_machine::NODES};
+use super::{
+    guest::{NODES, pod_interface},
+    scenario::Scenario,
+};
 
 const REQUIRED: &str = "MigrationRequired";
 const EVICTION: &str = "EvictionRequested";

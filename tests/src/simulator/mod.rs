@@ -21,6 +21,7 @@
 //! Unlike real storage, it selects the scenario of a claim by our label with the
 //! name of the machine.
 
+mod guest;
 mod hotplug;
 mod launcher;
 mod machine;

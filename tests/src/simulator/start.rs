@@ -12,8 +12,9 @@
 use serde_json::{Value, json};
 
 use super::{
+    guest::{not_ready, running},
     scenario::Scenario,
-    vm_state_machine::{Change, Claims, Input, SLOW, not_ready, running},
+    vm_state_machine::{Change, Claims, Input, SLOW},
 };
 
 /// What keeps an instance in its phase: conditions beside `Ready`.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::launcher::is_final;
+use super::guest::is_final;
 
 /// Pause after the first failed start. KubeVirt's is 10 s.
 const UNIT: Duration = Duration::from_secs(1);
