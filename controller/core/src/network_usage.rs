@@ -106,11 +106,20 @@ impl Users {
         }
         guests.for_each(&mut |namespace, machine, attachment| {
             if is_checked(namespace) {
-                let users = users.attached.entry(attachment.to_owned());
-                users.or_default().insert(machine.to_owned());
+                users.attach(namespace, machine, attachment);
             }
         });
         users
+    }
+
+    /// Adds a guest. The attachments of a Machine are in its namespace: an object of another one, which anybody may write
+    /// there with our labels, does not keep a network from being deleted.
+    fn attach(&mut self, namespace: &str, machine: &str, attachment: &str) {
+        let (of, _) = attachment.split_once('/').unwrap_or_default();
+        if of == namespace {
+            let users = self.attached.entry(attachment.to_owned());
+            users.or_default().insert(machine.to_owned());
+        }
     }
 
     /// Names of the Machines that use a network, sorted.
@@ -343,12 +352,16 @@ mod tests {
             .named
             .insert("default/prod".into(), set(&["web", "db"]));
         users.named.insert("other/prod".into(), set(&["app"]));
-        users
-            .attached
-            .insert("default/prod".into(), set(&["web", "old"]));
-        users
-            .attached
-            .insert("default/theirs".into(), set(&["guest"]));
+        for (namespace, machine, attachment) in [
+            ("default", "web", "default/prod"),
+            ("default", "old", "default/prod"),
+            ("default", "guest", "default/theirs"),
+            // A foreign pod with our labels.
+            ("hostile", "web-of-others", "default/prod"),
+            ("hostile", "web-of-others", "prod"),
+        ] {
+            users.attach(namespace, machine, attachment);
+        }
         let mut network = network(&[], false);
         assert_eq!(users.of_network(&network), ["db", "old", "web"]);
         network.spec.network_attachment_definition = Some("theirs".into());

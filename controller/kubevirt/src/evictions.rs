@@ -8,7 +8,8 @@
 //! the guest ran, and no instance is left ──────────▶ its node, live: cordoned or gone? (this program may have been
 //!                                                    on that node, and have seen nothing of the rest)
 //! ```
-//! Pods and nodes are not watched: a cluster has many, and one matters here only at the moment a guest ends.
+//! Nodes are not watched, and of a guest's pods the watch keeps only networks and node labels: why a pod ends matters here
+//! only at the moment a guest ends.
 
 use common::api::choice::{Phase, PowerState};
 use controller_core::client::{ApiError, GuardedClient, Remedy};

@@ -26,6 +26,7 @@ mod hotplug;
 mod launcher;
 mod machine;
 mod migration;
+mod pods;
 mod rollout;
 mod scenario;
 mod start;

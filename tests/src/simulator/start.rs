@@ -7,7 +7,7 @@
 //! ```
 //! Each arrow is a write of its own, as of virt-controller and virt-handler. Order, reasons and texts are those of
 //! `sync` and `updateStatus` in `pkg/virt-controller/watch/vmi/lifecycle.go` of KubeVirt 1.9; the text of an unbound
-//! claim is that of the scheduler's plugin VolumeBinding since Kubernetes 1.19.
+//! claim is that of the scheduler's plugin VolumeBinding.
 
 use serde_json::{Value, json};
 

@@ -14,7 +14,7 @@ use controller_core::objects::{Cacheable, Meta as _, lenient, prune};
 use controller_core::resource;
 
 /// Label of a launcher pod: the uid of its instance.
-const CREATED_BY: &str = "kubevirt.io/created-by";
+pub(super) const CREATED_BY: &str = "kubevirt.io/created-by";
 
 /// Annotation of a launcher pod: the networks that Multus attaches, as a JSON list.
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";

@@ -9,12 +9,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 
+use super::guest_pod::CREATED_BY;
 use super::guests::Instance;
 use controller_core::objects::{Meta as _, lenient};
 use controller_core::resource;
-
-/// Label of a launcher pod: the uid of its instance.
-const CREATED_BY: &str = "kubevirt.io/created-by";
 
 /// Name of the container in which the guest runs.
 const COMPUTE: &str = "compute";

@@ -37,7 +37,7 @@ const FAILURES: [&str; 5] = [
 /// Reasons of `Synchronized` while KubeVirt waits for something that comes without anybody's action.
 const WAITS: [&str; 1] = ["BackendStorageNotReady"];
 
-/// Part of the scheduler's text for a pod whose claims are unbound, in every release of Kubernetes since 1.9.
+/// Part of the text of the scheduler's plugin VolumeBinding for a pod whose claims are unbound.
 const UNBOUND_CLAIMS: &str = "unbound immediate PersistentVolumeClaims";
 
 /// Why the VirtualMachine does not do what it is to do; `None`: nothing is known to be wrong.
