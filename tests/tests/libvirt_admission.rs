@@ -231,8 +231,8 @@ async fn apply_with_force_deletes_no_host_for_a_schema_fault() {
         (
             json!({"networks": [twin, twin]}),
             "1 fault:\n\
-             * spec.networks[1].name: Duplicate value: \"default\": another item of the list has this \
-             name; each needs its own [DuplicateOffer]\n",
+             * spec.networks[1].name: Duplicate value: \"default\": spec.networks[0].name is the \
+             same; each needs its own name [DuplicateOffer]\n",
         ),
         (
             json!({"storage": (0..65).map(class).collect::<Vec<_>>()}),
@@ -246,7 +246,7 @@ async fn apply_with_force_deletes_no_host_for_a_schema_fault() {
              '1.5', of at most three digits before and after the point, or left out for the default \
              [InvalidFactor]\n\
              * spec.imagePool: Invalid value: \"/images\": must be a name that libvirt can have: at most \
-             253 characters without blanks and '/' [InvalidObjectName]\n",
+             253 characters without '/' and control characters [InvalidObjectName]\n",
         ),
     ] {
         let object = host("hv1", "local", &typo).to_string();

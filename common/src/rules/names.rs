@@ -14,7 +14,7 @@ rules! {
         Refuse InvalidName = "The name of the object is not of the form that names of its kind have."
             because "The name of a Machine becomes the guest's host name, a label's value and part of other names, so it is a DNS label of at most 63 characters. The name of a MachineTemplate becomes a label's value; it may have dots, and at most 63 characters. A NetworkConfiguration may have any name that Kubernetes allows."
             fix "Take the corrected name from the message."
-            crd Some,
+            crd All,
     }
     "references" Check::Name(template), on TEMPLATES, Create {
         Refuse TemplateNameReserved = "A MachineTemplate has the name of a built-in template."

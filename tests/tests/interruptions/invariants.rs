@@ -72,7 +72,7 @@ impl Namespace {
             .map(|user| format!("{user} uses it")))
     }
 
-    /// The VirtualMachines, instances and pods that name a claim, without those of this name.
+    /// The VirtualMachines, instances and pods that name a claim, without those of this name and the pods of its guest.
     async fn users_of(&self, claim: &str, except: &str) -> Result<Vec<String>> {
         let mut users = Vec::new();
         for (kind, objects) in [
@@ -81,7 +81,11 @@ impl Namespace {
             ("pod", &self.pods),
         ] {
             for object in objects.list().await? {
-                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                let metadata = &object["metadata"];
+                let name = metadata["name"].as_str().unwrap_or_default();
+                if !except.is_empty() && metadata["labels"]["kubevirt.io/vm"] == except {
+                    continue;
+                }
                 if name != except && claims_of(&object).any(|used| used == claim) {
                     users.push(format!("{kind} {name}"));
                 }

@@ -7,7 +7,7 @@
 //! | any other field of ours | restored at once, with an event: see `apply::update` |
 
 use common::names;
-use common::render::kubevirt::types::{InstanceSpec, Volume};
+use common::render::kubevirt::types::{InstanceSpec, Template, Volume};
 use controller_core::conditions::{Fault, ready};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
@@ -85,6 +85,18 @@ pub(crate) fn tolerate_plugged_in(desired: &mut InstanceSpec, live: &InstanceSpe
     let disks = disks.filter(|disk| volumes.iter().any(|volume| volume.name == disk.name));
     desired.domain.devices.disks.extend(disks.cloned());
     desired.volumes.extend(volumes);
+}
+
+/// The template without the volumes that others have plugged in: what the Machine has.
+pub(crate) fn without_plugged_in(template: &Template) -> Template {
+    let mut template = template.clone();
+    let spec = &mut template.spec;
+    let volumes = std::mem::take(&mut spec.volumes).into_iter();
+    let (others, ours): (Vec<_>, _) = volumes.partition(Volume::is_plugged_in);
+    let is_ours = |name: &str| others.iter().all(|volume| volume.name != name);
+    spec.domain.devices.disks.retain(|disk| is_ours(&disk.name));
+    spec.volumes = ours;
+    template
 }
 
 /// Names the volumes that others have plugged in; `None`: there are none.

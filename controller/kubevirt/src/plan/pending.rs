@@ -42,8 +42,15 @@ pub(super) fn pending(
     // KubeVirt's instance has a change before the guest, if a migration can apply it.
     let missing = changes(&instance.spec, &desired.spec);
     let missing: BTreeSet<_> = missing.into_iter().map(|change| change.field).collect();
+    // A migration gives a guest no more sockets than it was started for.
+    let fits = |field: &str| {
+        let cpu = &instance.spec.domain.cpu;
+        let most = cpu.max_sockets.unwrap_or(cpu.sockets);
+        field != "cpu.sockets" || desired.spec.domain.cpu.sockets <= most
+    };
     for change in &mut list {
-        let in_progress = can_migrate && !(refused && missing.contains(&change.field));
+        let in_progress =
+            can_migrate && fits(&change.field) && !(refused && missing.contains(&change.field));
         let action = pending_action(Backend::Kubevirt, &change.field, in_progress);
         action.as_str().clone_into(&mut change.action);
     }

@@ -119,7 +119,7 @@ pub(super) fn guest(
     } else {
         &desired.spec.template
     };
-    plans.desired = (!is_blocked).then(|| template.clone());
+    plans.desired = (!is_blocked).then(|| others::without_plugged_in(template));
     others::tolerate_plugged_in(&mut desired.spec.template.spec, &live.spec.template.spec);
     if !restart.is_open() && others::has_stopped(machine, &desired, live) {
         plans.foreign_stop = others::foreign_stop(machine, observed);

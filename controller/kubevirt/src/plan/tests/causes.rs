@@ -264,8 +264,14 @@ fn a_text_of_30_kb_is_cut_and_odd_statuses_are_ignored() {
     let told = message(&environment, "Ready");
     assert!(told.len() < 1100 && told.contains("ää"), "{}", told.len());
 
+    let labels = json!({names::LABEL_MACHINE: "web"});
+    environment.instance = Some(decode(
+        json!({"metadata": {"name": "web", "labels": labels}}),
+    ));
+    environment.pass();
+    assert_eq!(reported(&environment, "Ready").0, "False", "no status");
     environment.instance = Some(decode(json!({
-        "metadata": {"name": "web", "labels": {names::LABEL_MACHINE: "web"}},
+        "metadata": {"name": "web", "labels": labels},
         "status": {"phase": 7},
     })));
     let odd: VirtualMachine =

@@ -2,6 +2,7 @@
 
 use common::api::choice::{Phase, PowerState};
 use common::names;
+use controller_core::conditions::Fault;
 use controller_core::fixtures::{annotate, block, machine};
 use controller_core::objects::Meta as _;
 use serde_json::json;
@@ -203,6 +204,10 @@ fn a_volume_that_others_plugged_in_is_listed_and_stays() {
         "{text}"
     );
     assert_eq!(environment.machine().status.pending_changes, []);
+    environment.hold = Some(Fault::new("QuotaExceeded", "the quota is used up"));
+    environment.pass();
+    assert_eq!(environment.machine().status.pending_changes, []);
+    environment.hold = None;
 
     edit(&mut environment, |block| block.cpu.cores = 1);
     environment.settle();
