@@ -251,7 +251,10 @@ async fn a_machine_that_asks_for_more_memory_than_there_is_takes_none_from_other
     let args = ["patch", "machine", "greedy", "--type=merge", "-p", &patch];
     let refused = env.lab.kubectl().run(&args).await.unwrap();
     let text = refused.refused().unwrap();
-    assert!(text.contains("its host 'here' has 12Gi of memory"), "{text}");
+    assert!(
+        text.contains("its host 'here' has 12Gi of memory"),
+        "{text}"
+    );
     assert!(text.contains("[LargerThanHosts]"), "{text}");
     // More than others leave is not given, and the guest goes on.
     env.apply("greedy", &blank("12Gi", "here")).await;

@@ -123,7 +123,9 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
         |instance: &Instance| cause.as_deref() == Some(NEVER_RAN) && !instance.waits_for_node();
     let replaces = match instance {
         Some(instance) if has_started(instance) && !instance.is_deleting() => None,
-        Some(instance) if instance.uid() != uid => (on && is_starting(instance)).then_some(uid),
+        Some(instance) if instance.uid() != uid => {
+            (on && is_starting(instance, observed)).then_some(uid)
+        }
         Some(_) => Some(uid),
         None => on.then_some(uid),
     };
@@ -163,7 +165,10 @@ fn stays_off(machine: &Machine, block: &Normalized, observed: &Observed) -> bool
     is_off && machine.status.phase == Some(Phase::Stopped)
 }
 
-/// Whether the guest has neither come up nor ended yet.
-fn is_starting(instance: &Instance) -> bool {
-    instance.status.phase != "Running" && !instance.has_ended()
+/// Whether the guest has neither come up nor ended yet. KubeVirt says of the VirtualMachine that it runs a moment after it
+/// says so of the instance.
+fn is_starting(instance: &Instance, observed: &Observed) -> bool {
+    let vm = observed.vm.as_deref();
+    let starts = vm.is_some_and(|vm| vm.status.printable_status == "Starting");
+    (instance.status.phase != "Running" || starts) && !instance.has_ended()
 }
