@@ -74,6 +74,9 @@ async fn every_cause_of_a_guest_that_does_not_start_reaches_the_machine() {
     machines.until_phase("crashes", "Running").await.unwrap();
     let script = Scenario::Shows("CrashLoopBackOff");
     env.simulator.set("default", "crashes", script);
+    let shows = |vm: &Value| vm["status"]["printableStatus"] == "CrashLoopBackOff";
+    let vms = env.objects(VM);
+    vms.until("crashes", "to crash", shows).await.unwrap();
     let failure = json!({
         "consecutiveFailCount": 4, "retryAfterTimestamp": "2026-01-01T00:02:40Z",
     });

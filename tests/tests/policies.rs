@@ -240,7 +240,7 @@ async fn a_faulty_policy_is_refused_with_every_fault() {
             "The MachinePolicy \"tenants\" is invalid: \n\
              * spec.networks.bridges[0].vlans[0]: Invalid value: \"200-100\": must be a tag from 1 to 4094 such as '300', or a range such as '100-199' [InvalidVlanRange]\n\
              * spec.namespaceSelector: Required value: select namespaces by their labels, or write {{}} for all of them [NamespaceSelectorRequired]\n\
-             * spec.templates.allow[0]: Invalid value: \"{pattern}\": must be a pattern of 1 to 63 bytes: lower-case letters, digits, '-' and '*' [InvalidPattern]\n\
+             * spec.templates.allow[0]: Invalid value: \"{pattern}\": must be a pattern of 1 to 63 bytes: lower-case letters, digits, '-', '.' and '*' [InvalidPattern]\n\
              * spec.images.sources[0]: Invalid value: \"images.example.com\": must be https://, http:// or docker:// and a host, at most 1024 characters without blanks [InvalidUrlPrefix]\n\
              * spec.limits.memory: Invalid value: \"64GB\": has the unknown unit \"GB\"; use a number and a unit such as '64G' [InvalidQuantity]\n"
         )

@@ -173,7 +173,10 @@ fn with_instance(input: &Input<'_>, instance: &Value) -> Next {
         again,
     };
     if let Scenario::Shows(word) = input.scenario {
-        return on(Change::Nothing, word, None, None);
+        // Whoever sets this scenario writes the starts that failed, too.
+        let mut next = on(Change::Nothing, word, None, None);
+        next.status["startFailure"] = input.machine["status"]["startFailure"].clone();
+        return next;
     }
     let phase = phase(instance);
     let crashes = input.scenario == Scenario::Crash;

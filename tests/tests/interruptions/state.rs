@@ -43,12 +43,13 @@ pub(crate) async fn of(lab: &Lab, namespace: &str, uids: &mut Uids) -> Result<St
 }
 
 /// Fields that depend on time, node or writer, or follow from a uid or the namespace.
-const VOLATILE_FIELDS: [&str; 17] = [
+const VOLATILE_FIELDS: [&str; 18] = [
     "resourceVersion",
     "generation",
     "observedGeneration",
     "creationTimestamp",
     "lastTransitionTime",
+    "phaseTransitionTimestamp",
     "lastUpdated",
     "managedFields",
     "uuid",

@@ -38,7 +38,7 @@ pub(super) fn failed(action: &Action, error: ApiError) -> Failed {
     }
 }
 
-/// What is reported of an action that has been waiting for a second.
+/// What is reported of an action without a result for [`PATIENCE`](controller_core::reconcile::PATIENCE).
 pub(crate) fn unanswered(action: &Action) -> Option<Refusal> {
     is_of_kubevirt(action).then(|| Refusal {
         subject: action.subject(),

@@ -67,11 +67,18 @@ impl<'a> LiveGuest<'a> {
         find_condition(&self.instance?.status.conditions, "LiveMigratable", "False")
     }
 
-    /// The part of the status that comes from a running guest.
-    pub(super) fn addresses(&self, machine: &Machine) -> MachineStatus {
+    /// The part of the status that comes from the guest: of one that is not up yet, only its name.
+    pub(super) fn addresses(&self, machine: &Machine, is_up: bool) -> MachineStatus {
         let Some(instance) = self.instance else {
             return MachineStatus::default();
         };
+        let vmi_name = Some(machine.name().to_owned());
+        if !is_up {
+            return MachineStatus {
+                vmi_name,
+                ..MachineStatus::default()
+            };
+        }
         let network_interfaces = interfaces(instance);
         let mut ip_addresses: Vec<String> = Vec::new();
         for address in network_interfaces.iter().flat_map(|nic| &nic.ip_addresses) {
@@ -83,7 +90,7 @@ impl<'a> LiveGuest<'a> {
             ip_addresses.retain(|address| is_global(address));
         }
         MachineStatus {
-            vmi_name: Some(machine.name().to_owned()),
+            vmi_name,
             node_name: instance.status.node_name.clone(),
             ip_addresses,
             network_interfaces,

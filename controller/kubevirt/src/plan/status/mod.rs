@@ -9,7 +9,7 @@ pub(super) mod inputs;
 mod live;
 mod mirrored;
 
-use common::api::choice::PowerState;
+use common::api::choice::{Phase, PowerState};
 use common::api::normalized::Normalized;
 use common::api::status::{MachineStatus, PendingChange};
 
@@ -67,10 +67,13 @@ pub(super) fn report(
             conditions.set(kind, "True", &fault);
         }
     }
-    for (kind, verdict) in live.instance.into_iter().flat_map(mirrored) {
+    // What a guest reports while it starts is written together with its being up, which follows within a moment.
+    let is_up = phase != Phase::Creating;
+    let guest = live.instance.filter(|_| is_up);
+    for (kind, verdict) in guest.into_iter().flat_map(mirrored) {
         conditions.set(kind, verdict.0, &verdict.1);
     }
-    if live.has_agent() {
+    if is_up && live.has_agent() {
         conditions.set("AgentConnected", "True", &agent_connected());
     }
     if inputs.paused {
@@ -93,7 +96,7 @@ pub(super) fn report(
             .restart
             .clone()
             .or_else(|| machine.status.last_restart.clone()),
-        ..live.addresses(machine)
+        ..live.addresses(machine, is_up)
     };
     plan_with_status(machine, now, status, actions)
 }
