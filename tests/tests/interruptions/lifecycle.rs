@@ -236,7 +236,8 @@ impl<'a> Lifecycle<'a> {
         Ok(checkpoints)
     }
 
-    /// The state at this checkpoint: as soon as it equals the baseline's, or after [`SETTLE_LIMIT`] in any case.
+    /// The state at this checkpoint: as soon as it equals the baseline's, or after [`SETTLE_LIMIT`] in any case. That of
+    /// the baseline itself is taken after this time, when KubeVirt has done what it does by itself.
     async fn checkpoint(
         &self,
         name: &'static str,
@@ -248,7 +249,7 @@ impl<'a> Lifecycle<'a> {
         loop {
             let state = state::of(self.lab, self.namespace, uids).await?;
             let is_at_rest =
-                expected.is_none_or(|(_, it)| state::differences(&state, it).is_empty());
+                expected.is_some_and(|(_, it)| state::differences(&state, it).is_empty());
             if is_at_rest || deadline.passed() {
                 return Ok((name, state));
             }

@@ -24,7 +24,7 @@ pub(super) fn running(
 ) -> InstanceSpec {
     let mut runs = instance.spec.clone();
     resources(instance, &mut runs);
-    cards(instance, &mut runs);
+    cards(instance, pod, &mut runs);
     if let Some(pod) = pod {
         networks(instance, pod, &mut runs);
         node_labels(pod, &mut runs, desired);
@@ -50,10 +50,14 @@ fn resources(instance: &Instance, runs: &mut InstanceSpec) {
 }
 
 /// Leaves out the cards that wait for a migration: KubeVirt reports `MigrationRequired` (`False` while it waits, with
-/// reason `AutoMigrationPending`) and no state of the card in the guest.
-fn cards(instance: &Instance, runs: &mut InstanceSpec) {
+/// reason `AutoMigrationPending`) and no state of the card in the guest. Before it does, the pod has fewer attachments
+/// than the instance has networks.
+fn cards(instance: &Instance, pod: Option<&GuestPod>, runs: &mut InstanceSpec) {
     let waits = |status| has_condition(instance, "MigrationRequired", status);
-    if !waits("True") && !waits("False") {
+    let networks = runs.networks.iter();
+    let secondary = networks.filter(|network| network.multus.is_some()).count();
+    let lacks_one = pod.is_some_and(|pod| pod.attached().count() < secondary);
+    if !waits("True") && !waits("False") && !lacks_one {
         return;
     }
     let status = &instance.status.interfaces;

@@ -195,6 +195,31 @@ fn a_card_waits_for_a_migration_and_one_that_was_removed_again_leaves_nothing() 
 }
 
 #[test]
+fn a_card_is_pending_from_the_moment_in_which_the_instance_has_it() {
+    let mut on_prod = block();
+    on_prod.networks = vec![nic("eth0", Some("prod"))];
+    let mut environment = FakeCluster::new(machine(on_prod));
+    environment.add_network("prod", "br0");
+    environment.settle();
+    let card = json!({"name": "eth0", "infoSource": "domain", "podInterfaceName": "pod1"});
+    let instance = environment.instance.as_mut().unwrap();
+    instance.status.interfaces = vec![decode(card)];
+    environment.pod = Some(pod("prod", &json!({})));
+    environment.settle();
+    assert_eq!(pending(&environment), [[""; 4]; 0]);
+
+    edit(&mut environment, |block| {
+        block.networks.push(nic("eth1", Some("prod")));
+    });
+    environment.settle();
+    // KubeVirt has not said MigrationRequired yet.
+    take_over(&mut environment, Vec::new());
+    environment.settle();
+    let card = ["networks[eth1]", "absent", "present", "LiveMigration"];
+    assert_eq!(pending(&environment), [card]);
+}
+
+#[test]
 fn a_removed_card_is_pending_until_the_guest_is_restarted() {
     let mut two = block();
     two.networks.push(nic("eth1", Some("prod")));
