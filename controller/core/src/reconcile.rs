@@ -44,10 +44,8 @@ const SETTLED_INTERVAL: Duration = Duration::from_mins(10);
 /// Pause after a conflict with the caches: they catch up in milliseconds.
 const REOBSERVE: Duration = Duration::from_secs(1);
 
-/// An action without a result for this long is reported, if the backend says as what. Longer than a write takes when a
-/// hundred Machines are created at once on two processors (seen: 2 s), shorter than the 10 s for which the API server
-/// waits for an admission webhook.
-pub const PATIENCE: Duration = Duration::from_secs(4);
+/// An action without a result for this long is reported, if the backend says as what.
+pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What all passes share.
 pub struct Context {

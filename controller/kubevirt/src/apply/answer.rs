@@ -38,9 +38,12 @@ pub(super) fn failed(action: &Action, error: ApiError) -> Failed {
     }
 }
 
-/// What is reported of an action without a result for [`PATIENCE`](controller_core::reconcile::PATIENCE).
+/// What is reported of an action without a result for [`PATIENCE`](controller_core::reconcile::PATIENCE): without it, a
+/// guest that should stop would be Ready. A Machine without a VirtualMachine is not Ready anyway, and a hundred that are
+/// created at once wait for longer than that although KubeVirt answers.
 pub(crate) fn unanswered(action: &Action) -> Option<Refusal> {
-    is_of_kubevirt(action).then(|| Refusal {
+    let reports = is_of_kubevirt(action) && !matches!(action, Action::CreateVm(_));
+    reports.then(|| Refusal {
         subject: action.subject(),
         reason: Some(REASON),
         message: format!(
