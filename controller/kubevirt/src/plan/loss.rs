@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! claim of a running guest is deleted ─▶ PVCDeleting: the content goes when the guest stops
+//! claim is deleted, no guest had it ───▶ PVCDeleting: another one is made once it is gone
 //! claim gone, VirtualMachine has it ───▶ PVCLost: nothing is made ─┬─ claim restored ──▶ the Machine continues
 //!                                                                  └─ user's annotation ▶ made anew, once
 //! ```
@@ -84,4 +85,23 @@ pub(super) fn deleted_in_use(
             disk = disk.name,
         ),
     ))
+}
+
+/// The condition of a disk that is to get a claim of a name whose former claim is still being deleted, for example with
+/// a former Machine of the name. The VirtualMachine does not get it: it would go, and look like a lost disk.
+pub(super) fn deleted_before_use(
+    disk: &NormalizedDisk,
+    claim: &Claim,
+    observed: &Observed,
+) -> Option<Fault> {
+    (!in_use(claim.name(), observed)).then(|| {
+        Fault::new(
+            "PVCDeleting",
+            format!(
+                "the former PersistentVolumeClaim {claim} is being deleted: disk '{disk}' gets its own once that one is gone",
+                claim = claim.name(),
+                disk = disk.name,
+            ),
+        )
+    })
 }

@@ -10,7 +10,7 @@ use common::render::kubevirt::{Volume, volumes};
 
 use super::action::{Action, ClaimPatch};
 use super::import::{self, Stage};
-use super::loss::{deleted_in_use, is_lost, lost, recreated};
+use super::loss::{deleted_before_use, deleted_in_use, is_lost, lost, recreated};
 use super::observed::Observed;
 use super::release::release_volume;
 use super::status::inputs::Sizes;
@@ -31,7 +31,8 @@ pub(super) struct Storage {
     pub(super) releases: Vec<Action>,
     /// First reason why a volume cannot be provided; the VirtualMachine is not made or updated then.
     pub(super) outcome: Outcome,
-    /// Why an image is not imported yet. The VirtualMachine is not made before it is.
+    /// Why a volume cannot be given to the guest yet, usually because its image is being imported. The VirtualMachine
+    /// waits for it.
     pub(super) import: Option<Fault>,
     /// Names of the claims that are not bound yet.
     pub(super) pending: Vec<String>,
@@ -131,7 +132,15 @@ fn provide(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Resul
         return make(machine, volume, observed);
     };
     if claim.is_deleting() {
-        return deleted_in_use(disk, claim, observed).map_or_else(|| Ok(Found::default()), Err);
+        return deleted_in_use(disk, claim, observed).map_or_else(
+            || {
+                Ok(Found {
+                    import: deleted_before_use(disk, claim, observed),
+                    ..Found::default()
+                })
+            },
+            Err,
+        );
     }
     let adoptable =
         || is_left_by_former_machine(&**claim, machine, disk, observed) && fits(disk, claim);

@@ -119,6 +119,25 @@ fn a_claim_that_never_had_a_volume_is_made_anew() {
     );
 }
 
+/// A former claim of the name that is still there, whoever made it.
+#[test]
+fn no_guest_gets_a_claim_that_is_being_deleted() {
+    let mut environment = FakeCluster::new(machine(block()));
+    environment.settle();
+    let mut former = environment.claims["web-root"].clone();
+    former.metadata.labels = None;
+    former.metadata.annotations = None;
+    former.metadata.deletion_timestamp = Some(some_time());
+    let mut environment = FakeCluster::new(machine(block()));
+    environment.claims.insert("web-root".into(), former);
+    assert_eq!(environment.settle(), ["added the finalizer"]);
+    assert_eq!(reported(&environment, "Ready"), ("False", "PVCDeleting"));
+    environment.claims.remove("web-root");
+    let done = environment.settle();
+    assert_eq!(done[0], "created PersistentVolumeClaim web-root");
+    assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
+}
+
 #[test]
 fn a_claim_that_is_deleted_under_a_running_guest_is_reported_with_what_is_lost() {
     let mut block = block();
