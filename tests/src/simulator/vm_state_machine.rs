@@ -77,7 +77,14 @@ pub(super) fn next(input: &Input<'_>) -> Next {
     };
     let ending = if deleting { "Terminating" } else { "Stopping" };
     if !instance["metadata"]["deletionTimestamp"].is_null() {
-        let shown = if wanted { "Starting" } else { ending };
+        // As `isVirtualMachineStatusStopping`: an instance that has ended is not stopping any more.
+        let has_ended = is_final(phase(instance)) && !deleting;
+        let shown = match wanted {
+            _ if has_ended && has_failed(input.machine) => "CrashLoopBackOff",
+            _ if has_ended => "Stopped",
+            true => "Starting",
+            false => ending,
+        };
         // The finalizer stays until every pod is gone.
         let ended = !input.has_launcher && is_final(phase(instance));
         return Next {
