@@ -221,7 +221,7 @@ fn on<'a>(
         add_refusal(&mut findings, refusal, guest.is_some());
     }
     if is_left_alone {
-        findings.restart = None;
+        (findings.restart, findings.restarts) = (None, false);
         return report(machine, observed, now, &findings, vec![]);
     }
     let mut plan = report(machine, observed, now, &findings, steps.actions);

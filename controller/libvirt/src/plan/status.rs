@@ -279,13 +279,26 @@ fn ready(
             Fault::new("Restarting", "the guest is restarted, as requested"),
         );
     }
-    let paused = guest.is_some_and(|guest| guest.state == State::Paused);
+    let state = guest.map(|guest| guest.state);
+    let differs = match state {
+        None => true,
+        Some(State::ShutOff | State::Crashed) => on && !findings.stays_off,
+        Some(_) => !on,
+    };
     match phase {
-        Phase::Running if paused => (
+        Phase::Running if state == Some(State::Paused) => (
             "False",
             Fault::new(
                 "GuestPaused",
                 "the guest is paused on its host: resume it there (virsh resume)",
+            ),
+        ),
+        _ if differs && findings.paused => ("False", paused()),
+        _ if differs && findings.maintenance => (
+            "False",
+            Fault::new(
+                "HostMaintenance",
+                "the host is in maintenance, so nothing is done: set spec.maintenance of the LibvirtHost to false",
             ),
         ),
         Phase::Running if on => ("True", Fault::new("Running", "the guest runs")),
@@ -294,13 +307,6 @@ fn ready(
             Fault::new("Stopping", "the guest is shutting down"),
         ),
         Phase::Stopped => ("True", stopped(on)),
-        Phase::Pending | Phase::Creating | Phase::Failed if findings.maintenance => (
-            "False",
-            Fault::new(
-                "HostMaintenance",
-                "the host is in maintenance, so nothing is done: set spec.maintenance of the LibvirtHost to false",
-            ),
-        ),
         Phase::Pending | Phase::Creating | Phase::Failed => {
             ("False", Fault::new("Creating", "the guest is starting"))
         }

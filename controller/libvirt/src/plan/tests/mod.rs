@@ -380,11 +380,15 @@ fn a_paused_machine_and_one_on_a_host_in_maintenance_are_observed_only() {
     env.settle();
     let calls = env.host.calls().len();
     pause(env.machine_mut());
+    env.settle();
+    assert_eq!(reported(&env, "Ready"), ("True", "Running"));
     env.power(PowerState::Stopped);
     env.settle();
+    assert_eq!(reported(&env, "Ready"), ("False", "Paused"));
     env.machine_mut().metadata.annotations = None;
     env.object.spec.maintenance = Some(true);
     env.settle();
+    assert_eq!(reported(&env, "Ready"), ("False", "HostMaintenance"));
     assert_eq!(env.host.calls().len(), calls);
     env.object.spec.maintenance = None;
     env.settle();
