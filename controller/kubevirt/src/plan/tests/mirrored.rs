@@ -44,6 +44,26 @@ fn whether_the_guest_can_migrate_is_reported_with_the_reason() {
     }
 }
 
+/// KubeVirt sets these in the moment before the VirtualMachine is up: one status write instead of two.
+#[test]
+fn what_a_guest_reports_while_it_starts_is_written_when_it_is_up() {
+    let mut environment = running();
+    environment.set_printable_status("Starting");
+    let condition = json!({"type": "LiveMigratable", "status": "True"});
+    let more = json!({"conditions": [condition], "nodeName": "node-1"});
+    report(&mut environment, &more);
+    let status = &environment.machine().status;
+    assert_eq!(status.vmi_name.as_deref(), Some("web"));
+    assert_eq!(status.node_name, None);
+    assert_eq!(reported(&environment, "LiveMigratable"), ("", ""));
+    environment.set_printable_status("Running");
+    environment.pass();
+    let status = &environment.machine().status;
+    assert_eq!(status.node_name.as_deref(), Some("node-1"));
+    let expected = ("True", "LiveMigratable");
+    assert_eq!(reported(&environment, "LiveMigratable"), expected);
+}
+
 #[test]
 fn an_eviction_and_the_progress_of_a_migration_are_reported() {
     let mut environment = running();
