@@ -170,7 +170,7 @@ impl Simulator {
 
     async fn set_strategy(&self, namespace: &str, name: &str, strategy: &str) -> Result<()> {
         let patch = json!({"spec": {"runStrategy": strategy}});
-        self.patch(namespace, name, &patch).await
+        Ok(self.patch(namespace, name, &patch).await?)
     }
 
     async fn request(&self, namespace: &str, name: &str, requests: &Value) -> Result<()> {
@@ -184,31 +184,42 @@ impl Simulator {
         &self,
         namespace: &str,
         name: &str,
-        change: impl FnOnce(&mut Vec<Value>, &mut Vec<Value>),
+        change: impl Fn(&mut Vec<Value>, &mut Vec<Value>),
     ) -> Result<()> {
-        let machine = self.machine(namespace, name).await?;
-        let list = |path: &str| -> Vec<Value> {
-            let path = format!("/spec/template/spec/{path}");
-            let list = machine.pointer(&path).and_then(Value::as_array);
-            list.cloned().unwrap_or_default()
-        };
-        let (mut volumes, mut disks) = (list("volumes"), list("domain/devices/disks"));
-        change(&mut volumes, &mut disks);
-        let spec = json!({"volumes": volumes, "domain": {"devices": {"disks": disks}}});
-        let version = &machine["metadata"]["resourceVersion"];
-        let patch = json!({
-            "metadata": {"resourceVersion": version}, "spec": {"template": {"spec": spec}},
-        });
-        self.patch(namespace, name, &patch).await
+        // Status is written beside it; whoever gets a conflict runs the command again.
+        loop {
+            let machine = self.machine(namespace, name).await?;
+            let patch = change_of_volumes(&machine, &change);
+            match self.patch(namespace, name, &patch).await {
+                Err(kube::Error::Api(status)) if status.is_conflict() => {}
+                answer => return Ok(answer?),
+            }
+        }
     }
 
-    async fn patch(&self, namespace: &str, name: &str, patch: &Value) -> Result<()> {
+    async fn patch(&self, namespace: &str, name: &str, patch: &Value) -> kube::Result<()> {
         let machines = self.context.api(&machine::MACHINE, namespace);
         machines
             .patch(name, &manager(), &Patch::Merge(patch))
             .await?;
         Ok(())
     }
+}
+
+/// The merge patch of a VirtualMachine, as it was read, that changes its lists of volumes and of disks.
+fn change_of_volumes(machine: &Value, change: impl Fn(&mut Vec<Value>, &mut Vec<Value>)) -> Value {
+    let list = |path: &str| -> Vec<Value> {
+        let path = format!("/spec/template/spec/{path}");
+        let list = machine.pointer(&path).and_then(Value::as_array);
+        list.cloned().unwrap_or_default()
+    };
+    let (mut volumes, mut disks) = (list("volumes"), list("domain/devices/disks"));
+    change(&mut volumes, &mut disks);
+    let spec = json!({"volumes": volumes, "domain": {"devices": {"disks": disks}}});
+    let version = &machine["metadata"]["resourceVersion"];
+    json!({
+        "metadata": {"resourceVersion": version}, "spec": {"template": {"spec": spec}},
+    })
 }
 
 fn manager() -> PatchParams {
