@@ -22,6 +22,8 @@ pub const USER_DATA_MAX: usize = 256 * 1024;
 /// Longest description, URL or value of metadata in characters: a screen of text, and 64 of them fit
 /// into an object.
 pub const TEXT_MAX: usize = 1024;
+/// Longest serial number of a disk in bytes: that of virtio-blk (`VIRTIO_BLK_ID_BYTES`), the shortest of all buses.
+pub const SERIAL_MAX: usize = 20;
 /// Longest interface name of Linux in bytes: `IFNAMSIZ` without the terminating zero.
 pub const INTERFACE_NAME_MAX: usize = 15;
 /// Longest URI of a libvirt host in characters: a DNS name of 253, and scheme, user, port and path.

@@ -2,6 +2,7 @@
 //! them, no write is refused, and no stored block is rewritten.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use common::api::normalized::BLOCK_VERSION;
 use lab::{
     Binary, Lab, Options, Scenario,
     objects::{MACHINE, Objects, condition},
@@ -46,9 +47,9 @@ async fn two_releases_serve_side_by_side_without_refusals_or_rewrites() {
             .await
             .unwrap();
         let (version, bus) = if mutating == next {
-            (2, "scsi")
+            (BLOCK_VERSION + 1, "scsi")
         } else {
-            (1, "virtio")
+            (BLOCK_VERSION, "virtio")
         };
         let name = format!("web-{round}");
         // The API server applies the new address after a moment.
@@ -84,7 +85,11 @@ async fn two_releases_serve_side_by_side_without_refusals_or_rewrites() {
         // A changed Machine gets a block of the reviewing release, with the template that the old block has.
         let other = format!("changed-{round}");
         lab.apply(&machine(&other, &spec)).await.unwrap();
-        for (mutating, validating, version) in [(this, next, 1), (next, this, 2), (this, next, 1)] {
+        for (mutating, validating, version) in [
+            (this, next, BLOCK_VERSION),
+            (next, this, BLOCK_VERSION + 1),
+            (this, next, BLOCK_VERSION),
+        ] {
             lab.register_webhooks_at(mutating, validating)
                 .await
                 .unwrap();

@@ -16,6 +16,8 @@ use crate::words::cut;
 
 /// Path of the block.
 pub(super) const BLOCK: &str = "spec.normalized";
+/// Path of its version.
+pub(super) const VERSION: &str = "spec.normalized.version";
 /// Longest summary in characters. With the text around it the warning has 120, the length that
 /// Kubernetes recommends.
 const SUMMARY_MAX: usize = 108;

@@ -1,6 +1,6 @@
 //! The review of a Machine. Read [`review`] from top to bottom.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::block::{self, Block, BlockHeader, Differences, summary};
 use super::decode::{self, Metadata, RawObject, Status};
@@ -9,7 +9,9 @@ use crate::api::choice::{Backend, Choice as _, ReclaimPolicy};
 use crate::api::machine::MachineSpec;
 use crate::api::normalized::{BLOCK_VERSION, Normalized, NormalizedDisk, TemplatePin};
 use crate::catalog::{Catalog, MachineName};
-use crate::normalize::{Intent, Merged, Pins, TemplateChoice, hash, merge, pins_of};
+use crate::normalize::{
+    Intent, Merged, Pins, TemplateChoice, disks_without_serial, hash, merge, pins_of,
+};
 use crate::rules::rule::{Governed, KnownTemplate, Lookup, TemplateRequest, Update};
 use crate::rules::{self, Settings, limits};
 use crate::violation::{Findings, Warning};
@@ -257,6 +259,7 @@ struct KeptPins {
     backend: Option<Backend>,
     storage_classes: BTreeMap<String, String>,
     reclaim_policies: BTreeMap<String, ReclaimPolicy>,
+    disks_without_serial: BTreeSet<String>,
 }
 
 impl KeptPins {
@@ -268,6 +271,7 @@ impl KeptPins {
         looked_up.backend = self.backend.unwrap_or(looked_up.backend);
         looked_up.storage_classes.extend(self.storage_classes);
         looked_up.reclaim_policies.extend(self.reclaim_policies);
+        looked_up.disks_without_serial = self.disks_without_serial;
         looked_up
     }
 }
@@ -352,6 +356,7 @@ fn resolve(
         backend: stored_backend,
         storage_classes,
         reclaim_policies,
+        disks_without_serial: disks_without_serial(old_block.or(restored)),
     };
     let lookup = Lookup {
         merged: &merged,
@@ -379,6 +384,7 @@ fn resolve(
         storage_classes,
         reclaim_policies: kept.reclaim_policies.clone(),
         reclaim_policy: rules::default_reclaim_policy(&policies, settings),
+        disks_without_serial: kept.disks_without_serial.clone(),
     };
     let named = intent.template();
     let governed = Governed {
@@ -444,10 +450,15 @@ fn add_notes(
             "the spec.normalized that was sent was computed for another spec; it was computed anew",
         );
     } else {
-        let paths = listed(Differences::between(&sent.0, written).paths);
-        findings.note(&format!(
-            "values of the spec.normalized that was sent differ, because they were looked up anew: {paths}"
-        ));
+        let mut paths = Differences::between(&sent.0, written).paths;
+        // A backup of an earlier release has a block of an earlier version.
+        paths.retain(|path| path != block::VERSION);
+        if !paths.is_empty() {
+            let paths = listed(paths);
+            findings.note(&format!(
+                "values of the spec.normalized that was sent differ, because they were looked up anew: {paths}"
+            ));
+        }
     }
 }
 

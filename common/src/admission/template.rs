@@ -1,7 +1,7 @@
 //! The review of a MachineTemplate: the rules of a Machine's fields, without those about values that
 //! only a Machine has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Request, Verdict, decode, ratchet};
 use crate::api::choice::{Backend, ReclaimPolicy};
@@ -74,6 +74,7 @@ fn check(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> Mach
         storage_classes: BTreeMap::new(),
         reclaim_policy: ReclaimPolicy::Delete,
         reclaim_policies: BTreeMap::new(),
+        disks_without_serial: BTreeSet::new(),
     };
     rules::resolve(&intent, &merged, &pins, VCPUS_MAX, findings);
     rules::check_template(&merged, catalog, findings);

@@ -25,7 +25,7 @@ use crate::mac::Mac;
 use crate::quantity::Bytes;
 
 /// Version of the block's layout and semantics that this release writes. It reads all earlier ones.
-pub const BLOCK_VERSION: u32 = if cfg!(feature = "next-version") { 2 } else { 1 };
+pub const BLOCK_VERSION: u32 = if cfg!(feature = "next-version") { 3 } else { 2 };
 
 /// Values that the intent resolves to. Written by the webhook. Of a spec, the controller reads only this
 /// block and cloudInit.
@@ -180,6 +180,10 @@ pub struct NormalizedDisk {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<BTreeMap<String, schema::LabelValue>>", extend("maxProperties" = bounds::LABELS_MAX))]
     pub selector: Option<BTreeMap<String, String>>,
+    /// Serial number that the guest sees, by which it names the disk. Absent: none, as in blocks of version 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::DiskSerial>")]
+    pub serial: Option<String>,
     /// Capacity of the disk: a quantity in bytes.
     #[schemars(with = "schema::QuantityText")]
     pub size: Bytes,

@@ -10,7 +10,7 @@
 mod hash;
 mod merge;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) use hash::hash;
 pub use hash::intent_hash;
@@ -71,6 +71,8 @@ pub struct Pins {
     pub reclaim_policies: BTreeMap<String, ReclaimPolicy>,
     /// Reclaim policy of other disks, if the intent names none.
     pub reclaim_policy: ReclaimPolicy,
+    /// Names of the disks that have no serial number unless the intent gives one: those of blocks of version 1.
+    pub disks_without_serial: BTreeSet<String>,
 }
 
 /// The pins in a block.
@@ -89,6 +91,7 @@ pub fn pins_of(block: &Normalized) -> Pins {
             .map(|disk| (disk.name.clone(), disk.reclaim_policy))
             .collect(),
         reclaim_policy: ReclaimPolicy::Delete,
+        disks_without_serial: disks_without_serial(Some(block)),
         template: match &block.template {
             Some(pin) => TemplateChoice::Pinned(Box::new(pin.clone())),
             None => TemplateChoice::None,
@@ -99,6 +102,13 @@ pub fn pins_of(block: &Normalized) -> Pins {
             .filter_map(|(name, class)| Some((name.clone(), class?.clone())))
             .collect(),
     }
+}
+
+/// Names of the disks of a block, if there is one, that have no serial number.
+pub(crate) fn disks_without_serial(block: Option<&Normalized>) -> BTreeSet<String> {
+    let disks = block.into_iter().flat_map(|block| &block.disks);
+    let disks = disks.filter(|disk| disk.serial.is_none());
+    disks.map(|disk| disk.name.clone()).collect()
 }
 
 /// Merges an intent over the template of its pins.

@@ -71,6 +71,7 @@ fn changed(field: Field) -> Value {
             json!({"name": "root", "remove": true, "size": null}),
         ),
         Field::DiskBus => item("disks", 0, json!({"bus": "sata"})),
+        Field::DiskSerial => item("disks", 0, json!({"serial": "other"})),
         Field::Nic => without_first("networks"),
         Field::NicNetwork => item("networks", 1, json!({"networkName": "storage-network"})),
         Field::NicModel => item("networks", 0, json!({"model": "e1000"})),

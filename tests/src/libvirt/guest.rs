@@ -53,6 +53,8 @@ pub struct Report {
     pub network_config: String,
     /// The size of each disk in bytes, by its name in the guest.
     pub disks: BTreeMap<String, u64>,
+    /// The serial number of each disk on the bus virtio, by its name in the guest; empty for one without.
+    pub serials: BTreeMap<String, String>,
     /// The network cards, by their name in the guest.
     pub nics: BTreeMap<String, Nic>,
 }
@@ -200,13 +202,14 @@ mod tests {
     use super::*;
 
     /// A line that a guest has written.
-    const REPORT: &str = r#"{"boot":"8bc7","boots":2,"firmware":"efi","secureBoot":1,"cdroms":["cidata"],"userData":"I2Nsb3VkLWNvbmZpZwo=","metaData":"","networkConfig":"","disks":{"vda":51380224},"nics":{"eth0":{"mac":"52:54:00:12:34:56","mtu":1500,"address":""}}}"#;
+    const REPORT: &str = r#"{"boot":"8bc7","boots":2,"firmware":"efi","secureBoot":1,"cdroms":["cidata"],"userData":"I2Nsb3VkLWNvbmZpZwo=","metaData":"","networkConfig":"","disks":{"vda":51380224},"serials":{"vda":"root"},"nics":{"eth0":{"mac":"52:54:00:12:34:56","mtu":1500,"address":""}}}"#;
 
     #[test]
     fn a_report_of_the_guest_is_parsed() {
         let report: Report = serde_json::from_str(REPORT).unwrap();
         assert_eq!(report.user_data, "#cloud-config\n");
         assert_eq!(report.disks["vda"], 51_380_224);
+        assert_eq!(report.serials["vda"], "root");
         assert_eq!(report.nics["eth0"].mtu, 1500);
         assert_eq!((report.boots, report.secure_boot), (2, 1));
     }

@@ -86,6 +86,7 @@ async fn a_machine_is_created_changed_and_deleted_on_a_libvirt_host() {
     assert_eq!(json!(addresses(&first)), machine["status"]["ipAddresses"]);
     assert_eq!(sizes(&first), [GI, GI]);
     assert_eq!((first.boots, first.firmware.as_str()), (1, "bios"));
+    assert_eq!(serials(&first), ["data", "root"]);
     let alike = look_alikes(&env, &uid).await;
 
     // A disk and a network card are added and a disk is expanded while the guest runs.
@@ -98,6 +99,7 @@ async fn a_machine_is_created_changed_and_deleted_on_a_libvirt_host() {
         })
         .await;
     assert_eq!(grown.boot, first.boot, "the guest was restarted");
+    assert_eq!(serials(&grown), ["data", "more", "root"]);
     let reported = env
         .until("life", "to report both cards", |machine| {
             machine["status"]["ipAddresses"]
@@ -240,4 +242,11 @@ fn sizes(report: &Report) -> Vec<u64> {
     let mut sizes: Vec<_> = report.disks.values().copied().collect();
     sizes.sort_unstable();
     sizes
+}
+
+/// The serial numbers that the guest sees, by which it names its disks.
+fn serials(report: &Report) -> Vec<&str> {
+    let mut serials: Vec<_> = report.serials.values().map(String::as_str).collect();
+    serials.sort_unstable();
+    serials
 }

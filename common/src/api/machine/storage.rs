@@ -14,7 +14,7 @@ use crate::bounds;
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
     {
-        "rule": "!has(self.remove) || !self.remove || !(has(self.size) || has(self.storageClass) || has(self.accessMode) || has(self.volumeMode) || has(self.bus) || has(self.image) || has(self.reclaimPolicy) || has(self.selector) || has(self.volumeName))",
+        "rule": "!has(self.remove) || !self.remove || !(has(self.size) || has(self.storageClass) || has(self.accessMode) || has(self.volumeMode) || has(self.bus) || has(self.image) || has(self.reclaimPolicy) || has(self.selector) || has(self.serial) || has(self.volumeName))",
         "message": "a disk with remove: true takes no other field"
     },
     {
@@ -61,6 +61,14 @@ pub struct Disk {
     /// volumeName. Cannot change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<VolumeSelector>,
+    /// Serial number that the guest sees: 1 to 20 letters, digits and the characters _ . + -, unique among the
+    /// disks of the machine. On the bus virtio, a Linux guest has the disk as /dev/disk/by-id/virtio-<serial>.
+    /// Default: the name of the disk; of a name with more than 20 characters the first 13, - and 6 hexadecimal
+    /// digits of its SHA-256 digest. A disk of a machine that was created before serial numbers were supported
+    /// has none until this field is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::DiskSerial>")]
+    pub serial: Option<String>,
     /// Capacity of the disk: a quantity in bytes such as 20Gi, from 1Mi to 64Ti. Required here or in the
     /// template.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -58,6 +58,7 @@ pub(super) fn disks(machine: &Identity<'_>, block: &Normalized) -> (Vec<Disk>, V
         disk: Some(disk_target(disk)),
         cdrom: None,
         boot_order: disk.boot_order,
+        serial: disk.serial.clone(),
     });
     let cdroms = block.cdroms.iter().filter(|cdrom| medium(cdrom).is_some());
     let cdroms = cdroms.map(|cdrom| Disk {
@@ -69,6 +70,7 @@ pub(super) fn disks(machine: &Identity<'_>, block: &Normalized) -> (Vec<Disk>, V
             readonly: None,
         }),
         boot_order: cdrom.boot_order,
+        serial: None,
     });
     let volumes = volumes(machine.name, block).map(|volume| Volume {
         name: volume.disk.name.clone(),

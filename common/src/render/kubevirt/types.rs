@@ -288,6 +288,8 @@ objects! {
         cdrom: Option<DiskTarget>,
         /// Position in the boot order, from 1; absent: the guest does not boot from it.
         boot_order: Option<u32>,
+        /// Serial number that the guest sees; absent: none.
+        serial: Option<String>,
     }
     /// How a disk is attached to the guest.
     DiskTarget {

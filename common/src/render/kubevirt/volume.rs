@@ -70,6 +70,7 @@ fn disk_of_medium(cdrom: &NormalizedCdrom, image: &Image, size: Bytes) -> Normal
         name: cdrom.name.clone(),
         reclaim_policy: ReclaimPolicy::Delete,
         selector: None,
+        serial: None,
         size,
         storage_class: cdrom.storage_class.clone().unwrap_or_default(),
         volume_mode: VolumeMode::Filesystem,

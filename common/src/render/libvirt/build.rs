@@ -96,6 +96,7 @@ fn disks(input: &DomainInput<'_>) -> Vec<Disk> {
         volume,
         read_only: false,
         boot_order: None,
+        serial: None,
         address: None,
         limits: input.limits.disk,
     };
@@ -103,6 +104,7 @@ fn disks(input: &DomainInput<'_>) -> Vec<Disk> {
         Some(Disk {
             read_only: it.access_mode == AccessMode::ReadOnlyMany,
             boot_order: it.boot_order,
+            serial: it.serial.clone(),
             ..disk(
                 &it.name,
                 it.bus.as_str(),

@@ -162,6 +162,8 @@ pub struct Disk {
     pub read_only: bool,
     /// Position in the boot order, from 1; `None`: the guest does not boot from it.
     pub boot_order: Option<u32>,
+    /// Serial number that the guest sees; `None`: none.
+    pub serial: Option<String>,
     /// Address on the bus; `None`: libvirt chooses.
     pub address: Option<Address>,
     /// What the host limits the disk to.
@@ -206,6 +208,8 @@ impl Disk {
                 .attr("pool", &volume.pool)
                 .attr("volume", &volume.volume)
         });
+        let serial = self.serial.as_ref();
+        let serial = serial.map(|serial| Element::new("serial").text(serial));
         let target = Element::new("target")
             .attr("dev", &self.target)
             .attr("bus", &self.bus);
@@ -217,6 +221,7 @@ impl Disk {
             .child(target)
             .children(self.limits.element())
             .children(self.read_only.then(|| Element::new("readonly")))
+            .children(serial)
             .children(boot(self.boot_order))
             .child(Element::new("alias").attr("name", &self.alias))
             .children(self.address.as_ref().map(Address::element))
@@ -241,6 +246,7 @@ impl Disk {
             }),
             read_only: find(node, &["readonly"]).is_some(),
             boot_order: boot_order(node)?,
+            serial: xml::text(node, &["serial"]).map(ToOwned::to_owned),
             address: Address::parse(node),
             limits: DiskLimits::parse(node)?,
         })

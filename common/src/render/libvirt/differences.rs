@@ -146,6 +146,8 @@ impl Domain {
                     volume_path(current),
                     volume_path(desired),
                 );
+                let serial = |disk: &Disk| disk.serial.clone().unwrap_or_else(|| "none".to_owned());
+                differences.restart(format!("{path}.serial"), serial(current), serial(desired));
                 let access = |disk: &Disk| {
                     if disk.read_only {
                         "read only"

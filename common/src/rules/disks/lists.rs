@@ -7,7 +7,7 @@ use crate::api::machine::Disk;
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::{Base, Item, Leaf, Merged, Named};
-use crate::rules::disks::disk_name;
+use crate::rules::disks::{disk_name, serial};
 use crate::rules::form;
 use crate::rules::rule::{Check, Parts, Subject, rules};
 use crate::violation::{Findings, Kind, Violation};
@@ -35,6 +35,41 @@ rules! {
             because "A PersistentVolume binds one claim; that of the other disk would stay Pending for ever, and with it the machine."
             fix "Name another volume at one of the disks, or leave `volumeName` out for a new one."
             crd Nothing,
+    }
+    "disks" Check::Part(unique_serials), on MACHINES_AND_TEMPLATES, Always {
+        Refuse DuplicateSerial = "Two disks of the Machine have the same serial number."
+            because "The guest names a disk by its serial number; of two with the same one it would name either."
+            fix "Give one of the disks another serial number, or drop the field: the default is the disk's name."
+            crd Nothing,
+    }
+}
+
+/// Rule [`Code::DuplicateSerial`], reported at a serial number that an author wrote: the default ones follow the names.
+fn unique_serials(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
+    let mut seen = BTreeMap::new();
+    for item in &subject.merged.disks {
+        let written = serial::written(item);
+        let Some(serial) = serial::serial(item, subject.pins, &mut Findings::default()) else {
+            continue;
+        };
+        let name = item.name().value;
+        let Some((other_name, other)) = seen.insert(serial.clone(), (name, written)) else {
+            continue;
+        };
+        // Two disks of one name are a fault of their own.
+        if name == other_name {
+            continue;
+        }
+        let (at, sibling) = match written.value {
+            Some(_) => (written.path, other_name),
+            None => (other.path, name),
+        };
+        let detail = format!(
+            "{} has the same serial number, and the guest finds a disk by it; give another",
+            titled("disk", sibling)
+        );
+        findings
+            .deny(Violation::new(at, Code::DuplicateSerial, Kind::Duplicate, detail).text(&serial));
     }
 }
 
@@ -145,6 +180,7 @@ fn first_field_beside_remove(disk: &Disk) -> Option<&'static str> {
         image,
         reclaim_policy,
         selector,
+        serial,
         volume_name,
     } = disk;
     [
@@ -156,6 +192,7 @@ fn first_field_beside_remove(disk: &Disk) -> Option<&'static str> {
         (image.is_some(), "image"),
         (reclaim_policy.is_some(), "reclaimPolicy"),
         (selector.is_some(), "selector"),
+        (serial.is_some(), "serial"),
         (volume_name.is_some(), "volumeName"),
     ]
     .into_iter()

@@ -20,6 +20,7 @@ use crate::rules::quantities::{self, Range};
 use crate::rules::rule::{Check, Parts, Subject, rules};
 
 pub(super) mod lists;
+mod serial;
 
 rules! {
     "disks" Check::Part(disks), on MACHINES_AND_TEMPLATES, Always, and [InvalidQuantity, UnitMissing, InvalidObjectName, SecretNameRequired, InvalidLabel, EmptyStorageClass] {
@@ -62,6 +63,10 @@ rules! {
         Refuse UnsupportedReclaimPolicy = "The reclaim policy of a disk does not exist."
             because "What happens to data must not be a guess."
             fix "Take one of the values that the message lists."
+            crd All,
+        Refuse InvalidSerial = "The serial number of a disk has other characters or another length than guests are given."
+            because "KubeVirt and libvirt refuse other characters, and a virtio disk cuts a serial number after 20 bytes."
+            fix "Take the corrected serial number from the message, or drop the field: the default is the disk's name."
             crd All,
         Refuse ReadOnlyDisk = "A disk that must be written is read only."
             because "A new volume is empty, and one that cannot be written stays so."
@@ -178,6 +183,7 @@ fn disk(
         findings,
     );
     let reclaim_policy = reclaim_policy(item, pins, findings);
+    let serial = serial::serial(item, pins, findings);
     let bound_by = bound_volume(item, findings);
     if let Some(image) = item.pick("image", |disk| disk.image.as_ref()).value {
         let at = |part| item.path(part, |disk| disk.image.is_some());
@@ -209,6 +215,7 @@ fn disk(
         bus: bus?,
         boot_order: None,
         reclaim_policy: reclaim_policy?,
+        serial,
         image: item.pick("image", |disk| disk.image.clone()).value,
         selector: item
             .pick("selector", |disk| {

@@ -99,6 +99,7 @@ effects! {
     DiskRemove        "disks[].remove"              Restart              LiveOrRestart,
     DiskSize          "disks[].size"                Grow                 Grow,
     DiskBus           "disks[].bus"                 Restart              Restart,
+    DiskSerial        "disks[].serial"              Restart              Restart,
     DiskReclaimPolicy "disks[].reclaimPolicy"       Live                 Live,
     DiskStorageClass  "disks[].storageClass"        Refused              Refused,
     DiskAccessMode    "disks[].accessMode"          Refused              Refused,

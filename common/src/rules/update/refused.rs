@@ -219,6 +219,7 @@ fn disk(update: &Update<'_>, old: &NormalizedDisk, item: &Item<'_, Disk>, findin
         reclaim_policy: _,
         image,
         selector,
+        serial: _,
         volume_name,
     } = old;
     let merged = update.merged;

@@ -232,6 +232,9 @@ fn disks(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut
         if let Some((was, is)) = both {
             let bus = item.pick("bus", |disk| disk.bus.as_deref());
             warnings.field(Field::DiskBus, bus.path, (was.bus, is.bus), false);
+            let serial = item.pick("serial", |disk| disk.serial.as_deref());
+            let serials = [was, is].map(|disk| disk.serial.as_deref().unwrap_or("none"));
+            warnings.field(Field::DiskSerial, serial.path, serials.into(), false);
         }
     }
     let [was, is] = [old, new].map(drives);

@@ -183,6 +183,8 @@ fn disk(changes: &mut Changes, path: &str, runs: &Disk, desired: &Disk) {
         target.map_or_else(String::new, |target| target.bus.clone())
     };
     changes.field(&format!("{path}.bus"), bus(runs), bus(desired));
+    let serial = |disk: &Disk| disk.serial.clone().unwrap_or_else(|| "none".to_owned());
+    changes.field(&format!("{path}.serial"), serial(runs), serial(desired));
 }
 
 fn interface(changes: &mut Changes, path: &str, runs: &Interface, desired: &Interface) {

@@ -83,6 +83,7 @@ pub(super) fn disk(name: &str, size: &str) -> NormalizedDisk {
         reclaim_policy: ReclaimPolicy::Delete,
         image: None,
         selector: None,
+        serial: None,
         volume_name: None,
     }
 }

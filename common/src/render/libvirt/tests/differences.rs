@@ -71,6 +71,15 @@ fn an_unchanged_machine_has_no_differences() {
 }
 
 #[test]
+fn a_serial_number_changes_at_the_restart() {
+    check(
+        "small",
+        |block| block.disks[0].serial = Some("root".into()),
+        &["disks[root].serial: none → root; restart"],
+    );
+}
+
+#[test]
 fn sockets_are_hot_plugged_up_to_the_maximum() {
     let more = ["cpu.sockets: 1 → 4; 8 vCPUs"];
     check("growing", |block| block.cpu.sockets = 4, &more);

@@ -73,9 +73,11 @@ fn disks() -> impl Strategy<Value = Vec<Disk>> {
                 volume,
                 read_only,
                 boot_order,
+                serial: None,
                 address,
             };
             Disk {
+                serial: disk.address.is_some().then(|| disk.target.clone()),
                 limits: DiskLimits {
                     bytes_per_second: disk.boot_order.map(u64::from),
                     iops: disk.read_only.then_some(1),

@@ -119,6 +119,7 @@ fn restart_required_names_the_changed_fields() {
         block.cpu.cores = 8;
         block.memory.size = Bytes::mib(4096);
         block.disks[0].bus = DiskBus::Scsi;
+        block.disks[0].serial = Some("boot".into());
         block.disks.truncate(1);
         block.networks.push(nic("eth1", Some("prod")));
     });
@@ -138,6 +139,7 @@ fn restart_required_names_the_changed_fields() {
             "memory.size: 2Gi -> 4Gi",
             "disks[old]: present -> absent",
             "disks[root].bus: virtio -> scsi",
+            "disks[root].serial: none -> boot",
             "networks[eth1]: absent -> present",
             "cloudInit: as it was -> as it is now",
         ]
