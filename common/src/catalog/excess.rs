@@ -1,6 +1,7 @@
 //! What exceeds the quota of a namespace: admission refuses it, and the controller does not carry it out.
 
-use super::{Quota, Usage};
+use super::policies::Quota;
+use super::usage::Usage;
 use crate::quantity::Bytes;
 use crate::words::counted;
 

@@ -8,8 +8,9 @@
 
 use std::collections::BTreeMap;
 
+use super::claims::Claims;
+use super::machines::{MachineName, MachineRow, Machines};
 use super::usage::{Usage, amount};
-use super::{Claims, MachineName, MachineRow, Machines};
 use crate::api::choice::Backend;
 use crate::api::left_volumes::KeptVolume;
 
