@@ -32,9 +32,9 @@ pub struct MachineName<'a> {
 /// A network card whose address another card can have, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Card {
-    /// Its NetworkConfiguration; `None`: the default network of a libvirt host.
+    /// `networkName` in the block: a NetworkConfiguration of the namespace; `None`: the default network of a libvirt host.
     pub network: Option<Box<str>>,
-    /// Its address.
+    /// `macAddress` in the block: written by the user, or generated at admission.
     pub mac: Mac,
     /// The backend of its Machine.
     pub backend: Backend,
@@ -47,7 +47,7 @@ pub struct OtherCard {
     pub namespace: String,
     /// Name of its Machine.
     pub machine: String,
-    /// The card.
+    /// Network, address and backend of that card.
     pub card: Card,
 }
 

@@ -10,6 +10,7 @@
 
 mod credentials;
 pub(crate) mod guards;
+mod host_lookup;
 mod orphans;
 pub(crate) mod poller;
 mod protection;
@@ -19,4 +20,3 @@ mod status;
 pub(crate) mod tombstones;
 mod unlisted;
 mod unused_images;
-mod whereabouts;

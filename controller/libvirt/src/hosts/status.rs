@@ -31,7 +31,7 @@ pub(super) struct StatusInput<'a> {
     /// What its domains and the Machines bound to it are allocated.
     pub(super) allocated: HostResources,
     /// Uids of all Machines.
-    pub(super) living: &'a BTreeSet<String>,
+    pub(super) machine_uids: &'a BTreeSet<String>,
 }
 
 /// The new status; `None`: nothing but times would change.
@@ -107,7 +107,7 @@ pub(super) fn status(input: &StatusInput<'_>, now: Now) -> Option<LibvirtHostSta
                     ("Incomplete", &faults),
                 );
             }
-            let left_out = unlisted(&snapshot.unowned_volumes, input.old, input.living);
+            let left_out = unlisted(&snapshot.unowned_volumes, input.old, input.machine_uids);
             if !left_out.is_empty() {
                 let message = advice(&left_out);
                 conditions.set("VolumesListed", "False", "VolumesUnlisted", message);
@@ -144,7 +144,7 @@ fn describe(
     for summary in &snapshot.domains {
         let count = match &summary.metadata {
             None => &mut domains.foreign,
-            Some(metadata) if input.living.contains(&metadata.uid) => &mut domains.ours,
+            Some(metadata) if input.machine_uids.contains(&metadata.uid) => &mut domains.ours,
             Some(_) => &mut domains.orphaned,
         };
         *count += 1;
@@ -304,7 +304,7 @@ mod tests {
                 cpu: 4,
                 memory: Bytes::mib(1024),
             },
-            living: &["uid-of-web".to_owned()].into(),
+            machine_uids: &["uid-of-web".to_owned()].into(),
         };
         let now = OffsetDateTime::UNIX_EPOCH + Duration::seconds(seconds);
         let written = status(&input, Now(now));
