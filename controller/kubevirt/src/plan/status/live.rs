@@ -207,7 +207,7 @@ pub(super) fn volumes(
         // A claim without a status yet is pending.
         let is_pending = is_discarded || phase.is_empty();
         let phase = if is_pending { "Pending" } else { phase };
-        // Admission tells by the progress that the image of a bound claim is incomplete.
+        // Admission concludes from the progress that the image of a bound claim is incomplete.
         let unknown = || (phase != "Pending").then(|| "0%".to_owned());
         let capacity = claim.and_then(|claim| claim.status.capacity.storage);
         Some(VolumeStatus {
