@@ -21,7 +21,6 @@ pub use workspace::{Crate, Edge, crates, graph, violations};
 
 /// A folder with the files of a crate, for tests; paths are relative to it.
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 fn planted(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {

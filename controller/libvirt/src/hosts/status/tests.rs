@@ -79,7 +79,7 @@ fn written(
 
 /// Fails if the page does not document a condition.
 fn assert_documented(kind: &str, reason: &str) {
-    const PAGE: &str = include_str!("../../../../docs/operate.md");
+    const PAGE: &str = include_str!("../../../../../docs/operate.md");
     let row = format!("| `{kind}` | `{reason}` |");
     let of_any = format!("| any | `{reason}` |");
     let is_documented = PAGE.contains(&row) || PAGE.contains(&of_any);
