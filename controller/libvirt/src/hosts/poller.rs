@@ -136,8 +136,13 @@ impl Poller {
             .connected
             .as_ref()
             .is_some_and(|it| it.snapshot().is_ok());
-        if !reachable {
-            // The Secret may have been corrected since.
+        // Read before the Machines are: what they do not have then belongs to nobody.
+        let listed = *context.caches.machines_listed.borrow();
+        let is_due =
+            |(at, knew): (Instant, bool)| at.elapsed() >= SURVEY_INTERVAL || (listed && !knew);
+        let full = !reachable || self.surveyed.is_none_or(is_due);
+        if full {
+            // The Secret may have been written since: nothing may be done with the old credentials any more.
             match read_credentials(&context.api, object).await {
                 Ok(read) if self.connected.is_none() || self.credentials != read => {
                     let target = Target {
@@ -150,17 +155,19 @@ impl Poller {
                     (self.connected, self.credentials) = (Some(made), read);
                 }
                 Ok(_) => {}
+                Err(why) if reachable => {
+                    tracing::warn!(
+                        host = name,
+                        why,
+                        "the credentials cannot be read again; the host is reached with those of before"
+                    );
+                }
                 Err(why) => return report_unreachable(context, name, &why).await,
             }
         }
         let Some(host) = self.connected.clone() else {
             return;
         };
-        // Read before the Machines are: what they do not have then belongs to nobody.
-        let listed = *context.caches.machines_listed.borrow();
-        let is_due =
-            |(at, knew): (Instant, bool)| at.elapsed() >= SURVEY_INTERVAL || (listed && !knew);
-        let full = !reachable || self.surveyed.is_none_or(is_due);
         let known = listed.then_some(&context.caches.machines);
         let polled = poll(&host, object.spec.clone(), known, full)
             .await
@@ -199,6 +206,7 @@ impl Poller {
             sweep_host(
                 &context.api,
                 &context.caches,
+                &context.objects,
                 host,
                 object,
                 context.image_retention,

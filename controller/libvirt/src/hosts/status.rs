@@ -154,14 +154,8 @@ fn describe(
 }
 
 fn missing_pools(spec: &LibvirtHostSpec, snapshot: &Snapshot) -> Vec<String> {
-    let classes = spec
-        .storage
-        .iter()
-        .flatten()
-        .map(|offer| offer.pool.as_str());
-    let named: BTreeSet<&str> = classes.chain(spec.image_pool.as_deref()).collect();
-    let fault = |name: &str| pool_fault(&snapshot.pools, name);
-    named.into_iter().filter_map(fault).collect()
+    let fault = |name: &String| pool_fault(&snapshot.pools, name);
+    spec.pools().iter().filter_map(fault).collect()
 }
 
 /// Why the image pool is none: a release before this rule accepted such a LibvirtHost.

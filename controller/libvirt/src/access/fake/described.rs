@@ -100,5 +100,5 @@ pub(super) fn disk(domain: &str, target: &str) -> Option<Reference> {
         "<domain><devices>{}</devices></domain>",
         &domain[disk.range()]
     );
-    xml::sources(&text).unwrap().into_iter().next()
+    xml::sources(&text).unwrap().all.into_iter().next()
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
 use common::api::left_volumes::Tombstone;
+use common::api::libvirt_host::CredentialsSecretRef;
 use common::render::libvirt::{VolumeFormat, volume_name};
 use controller_core::fixtures;
 use kube::runtime::reflector::store;
@@ -149,6 +151,46 @@ async fn a_volume_whose_machine_is_in_no_list_is_reported_once_the_list_is_there
     polled.list(vec![]);
     let status = &polled.turn().await[0]["status"];
     assert_eq!(status["unlistedVolumes"], 1, "{status}");
+}
+
+#[tokio::test]
+async fn new_credentials_cancel_what_waits_for_connections_with_the_old_ones() {
+    let mut polled = Polled::new();
+    polled.object.spec.credentials_secret_ref = Some(CredentialsSecretRef {
+        namespace: "system".into(),
+        name: "alpha".into(),
+    });
+    let set = |polled: &Polled, key: &str| {
+        let key = base64::engine::general_purpose::STANDARD.encode(key);
+        polled.written.set_secret(serde_json::json!({
+            "metadata": {"namespace": "system", "name": "alpha"},
+            "data": {"ssh-privatekey": key, "known_hosts": ""},
+        }));
+    };
+    set(&polled, "old");
+    polled.turn().await;
+    let old = polled.context.hosts.get("alpha").unwrap();
+    polled.poller.surveyed = None;
+    polled.turn().await;
+    assert!(old.check_open().is_ok(), "nothing has changed");
+
+    set(&polled, "new");
+    polled.turn().await;
+    assert!(old.check_open().is_ok(), "not with every list of domains");
+    polled.poller.surveyed = None;
+    polled.turn().await;
+    let queued = old.host.slow.call(SOON, |host| host.pools()).await;
+    assert_eq!(queued.unwrap_err().kind(), "Cancelled");
+    let new = polled.context.hosts.get("alpha").unwrap();
+    assert!(new.check_open().is_ok() && new.snapshot().is_ok());
+
+    // A Secret that is edited in two steps closes nothing.
+    polled
+        .written
+        .set_secret(serde_json::json!({"metadata": {"name": "alpha"}}));
+    polled.poller.surveyed = None;
+    polled.turn().await;
+    assert!(new.check_open().is_ok() && new.snapshot().is_ok());
 }
 
 #[tokio::test]
