@@ -70,9 +70,10 @@ impl HostQuery {
             factor: StorageFactor::of(spec),
             copies: copies(machine, spec),
             images: fetched_images(machine, spec),
-            searched: match machine.is_deleting() {
-                true => spec.pools(),
-                false => BTreeSet::new(),
+            searched: if machine.is_deleting() {
+                spec.pools()
+            } else {
+                BTreeSet::new()
             },
             deleting: machine.is_deleting(),
         }
