@@ -76,6 +76,8 @@ pub(crate) struct Environment {
     pub(crate) hold: Option<Fault>,
     /// Whether this replica holds the Lease.
     pub(crate) has_lease: bool,
+    /// Whether the Machine was bound to another host.
+    pub(crate) is_bound_elsewhere: bool,
     version: u32,
 }
 
@@ -178,6 +180,7 @@ impl Environment {
             now: OffsetDateTime::UNIX_EPOCH,
             hold: None,
             has_lease: true,
+            is_bound_elsewhere: false,
             version: 1,
         }
     }
@@ -407,12 +410,12 @@ impl Environment {
         }
     }
 
-    /// The guard of the Machine's jobs: whether this environment holds the Lease.
+    /// The guard of the Machine's jobs.
     pub(crate) fn guard(&self) -> Guard {
-        if self.has_lease {
-            guard()
-        } else {
-            guard_without_lease()
+        match (self.has_lease, self.is_bound_elsewhere) {
+            (false, _) => guard_without_lease(),
+            (true, true) => guard_of_another_host(),
+            (true, false) => guard(),
         }
     }
 

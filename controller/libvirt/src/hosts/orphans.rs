@@ -25,6 +25,7 @@ use super::poller::PollerContext;
 use super::registry::ConnectedHost;
 use super::tombstones::{is_listed, put_status};
 use crate::access::{AccessError, Connection, DomainDetail};
+use crate::domain_effects::check_domain;
 use crate::guard::Guard;
 use crate::images::names::{base_of, disk_of, is_attempt_of, is_marker};
 use crate::libvirt_host::LibvirtHost;
@@ -236,11 +237,12 @@ fn remove_all(
     }
     let offered = guard.pools()?;
     if let (Some(found), Some(_)) = (found, &metadata) {
-        guard.check()?;
+        // Reading every pool may have taken minutes.
         if found.state.state.active() {
+            check_domain(host, guard, Effect::Stop, owner, false)?;
             host.destroy(uuid)?;
-            guard.check()?;
         }
+        check_domain(host, guard, Effect::Undefine, owner, false)?;
         host.undefine(uuid)?;
     }
     let is_deletable = |pool: &str, name: &str| {

@@ -22,6 +22,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep};
 
 use super::credentials::read_credentials;
+use super::gone::gone_volumes;
 use super::orphans;
 use super::registry::{ConnectedHost, Hosts};
 use super::status::{StatusInput, status};
@@ -169,7 +170,7 @@ impl Poller {
             return;
         };
         let known = listed.then_some(&context.caches.machines);
-        let polled = poll(&host, object.spec.clone(), known, full)
+        let polled = poll(&host, object, known, full)
             .await
             .map_err(|error| error.to_string());
         if polled.is_ok() && full {
@@ -225,16 +226,20 @@ async fn report_unreachable(context: &PollerContext, name: &str, why: &str) {
 /// Lists the domains of a host; with `full` reads everything else, too. `machines`: `None` until they are listed.
 async fn poll(
     host: &ConnectedHost,
-    spec: LibvirtHostSpec,
+    object: &LibvirtHost,
     machines: Option<&Store<CachedMachine>>,
     full: bool,
 ) -> Result<Arc<Snapshot>, AccessError> {
     let owners = machines.filter(|_| full).map(owners);
     let before = host.snapshot().ok();
+    let (spec, kept) = (object.spec.clone(), object.status.kept_volumes.clone());
     let polled = host.host.fast.call(POLL_LIMIT, move |host| {
         let mut snapshot = match before {
             Some(before) if !full => (*before).clone(),
-            _ => survey(host, &spec, owners.as_ref())?,
+            _ => Snapshot {
+                gone_volumes: gone_volumes(host, &kept)?,
+                ..survey(host, &spec, owners.as_ref())?
+            },
         };
         let summary = |domain: DomainState| DomainSummary {
             metadata: domain.metadata.as_deref().and_then(DomainMetadata::parse),

@@ -112,6 +112,13 @@ pub(super) fn status(input: &StatusInput<'_>, now: Now) -> Option<LibvirtHostSta
                 let message = advice(&left_out);
                 conditions.set("VolumesListed", "False", "VolumesUnlisted", message);
             }
+            let is_gone = |pool: &str, volume: &str| {
+                let mut gone = snapshot.gone_volumes.iter();
+                gone.any(|(of, name)| (of.as_str(), name.as_str()) == (pool, volume))
+            };
+            status
+                .kept_volumes
+                .retain(|kept| !is_gone(&kept.pool, &kept.volume));
             status.unlisted_volumes = Some(u32::try_from(left_out.len()).unwrap_or(u32::MAX));
             describe(&mut status, input, snapshot, now);
         }

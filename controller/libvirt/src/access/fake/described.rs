@@ -24,6 +24,7 @@ pub(super) fn desired(xml: &str) -> Result<(String, FakeVolume)> {
             .all(|it| it.attribute("type") != Some("qcow2")),
         backing: xml::backing(&document),
         content: vec![],
+        key: None,
     };
     Ok((name.to_owned(), desired_volume))
 }

@@ -1,5 +1,7 @@
 //! Removals of what deleted Machines left.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
 use crate::access::State;
 use crate::access::fake::FakePool;
@@ -82,6 +84,39 @@ fn while_a_pool_is_undefined_the_definition_and_every_volume_stay() {
     assert_eq!(stay, []);
     assert!(env.host.state().domains.is_empty());
     assert_eq!(volumes(&env), [""; 0]);
+}
+
+/// Somebody defines another domain of the uuid while the pools are read; or the lease is lost then.
+#[test]
+fn a_guest_is_ended_and_its_definition_removed_only_if_it_is_still_the_machines() {
+    for change in ["metadata", "lease", "binding"] {
+        let mut env = Environment::new(block());
+        env.settle();
+        let fake = env.host.clone();
+        let calls = fake.calls();
+        let is_read = Arc::new(AtomicBool::new(false));
+        let read = is_read.clone();
+        let pools = move || {
+            if change == "metadata" && !read.swap(true, Ordering::Relaxed) {
+                let mut state = fake.state();
+                let domain = state.domains.get_mut(&domain_uuid(OWNER)).unwrap();
+                domain.inactive = domain.inactive.replace(OWNER, "uid-of-another");
+            }
+            read.store(true, Ordering::Relaxed);
+            Ok(BTreeSet::from([POOL.to_owned()]))
+        };
+        let read = is_read.clone();
+        let may_act = move || match change == "lease" && read.load(Ordering::Relaxed) {
+            true => Err(AccessError::Cancelled("the Lease is lost".into())),
+            false => Ok(()),
+        };
+        let elsewhere = move || (change == "binding").then(|| "beta".to_owned());
+        let guard = Guard::new(may_act, elsewhere, pools);
+        let mut host = env.connection().unwrap();
+        remove_by_metadata(&mut *host, &guard).unwrap_err();
+        assert_eq!(env.host.calls(), calls, "{change}");
+        assert!(is_read.load(Ordering::Relaxed));
+    }
 }
 
 #[test]

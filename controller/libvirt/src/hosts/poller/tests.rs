@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use base64::Engine as _;
-use common::api::left_volumes::Tombstone;
+use common::api::left_volumes::{KeptVolume, Tombstone};
 use common::api::libvirt_host::CredentialsSecretRef;
 use common::render::libvirt::{VolumeFormat, volume_name};
 use controller_core::fixtures;
@@ -13,7 +13,7 @@ use kube::runtime::watcher::Event;
 use tokio::time::timeout;
 
 use super::*;
-use crate::access::fake::{FakeLibvirt, FakeVolume};
+use crate::access::fake::{FakeLibvirt, FakePool, FakeVolume};
 use crate::api_server::{Written, api_server};
 use crate::environment::{POOL, block, host_object};
 use crate::images::names::{image_volume, marker};
@@ -191,6 +191,44 @@ async fn new_credentials_cancel_what_waits_for_connections_with_the_old_ones() {
     polled.poller.surveyed = None;
     polled.turn().await;
     assert!(new.check_open().is_ok() && new.snapshot().is_ok());
+}
+
+#[tokio::test]
+async fn a_kept_volume_that_was_deleted_on_the_host_is_listed_no_more() {
+    let mut polled = Polled::new();
+    polled.list(vec![]);
+    let record = |pool: &str, volume: &str| KeptVolume {
+        machine: "default/web".into(),
+        uid: UID.into(),
+        disk: "data".into(),
+        pool: pool.into(),
+        volume: volume.into(),
+        size: None,
+    };
+    let other = FakePool {
+        active: false,
+        ..FakePool::of(1 << 30)
+    };
+    polled.fake.state().pools.insert("other".into(), other);
+    let kept = &mut polled.object.status.kept_volumes;
+    kept.extend([
+        record(POOL, "there"),
+        record(POOL, "deleted"),
+        record("other", "hidden"),
+        record("no-pool", "hidden"),
+    ]);
+    let listed = |status: &serde_json::Value| -> Vec<String> {
+        let kept = status["status"]["keptVolumes"].as_array().unwrap().iter();
+        kept.map(|it| it["volume"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    // The file system below the pool may not be mounted.
+    let written = polled.turn().await;
+    assert_eq!(listed(&written[0]).len(), 4, "an empty pool");
+    polled.put("there");
+    polled.poller.surveyed = None;
+    let written = polled.turn().await;
+    assert_eq!(listed(&written[0]), ["there", "hidden", "hidden"]);
 }
 
 #[tokio::test]
