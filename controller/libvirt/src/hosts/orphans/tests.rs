@@ -106,9 +106,11 @@ fn a_guest_is_ended_and_its_definition_removed_only_if_it_is_still_the_machines(
             Ok(BTreeSet::from([POOL.to_owned()]))
         };
         let read = is_read.clone();
-        let may_act = move || match change == "lease" && read.load(Ordering::Relaxed) {
-            true => Err(AccessError::Cancelled("the Lease is lost".into())),
-            false => Ok(()),
+        let may_act = move || {
+            if change == "lease" && read.load(Ordering::Relaxed) {
+                return Err(AccessError::Cancelled("the Lease is lost".into()));
+            }
+            Ok(())
         };
         let elsewhere = move || (change == "binding").then(|| "beta".to_owned());
         let guard = Guard::new(may_act, elsewhere, pools);

@@ -125,8 +125,10 @@ impl laws::Environment for Environment {
             (Precondition::NotABackingFile, Action::DeleteVolume(removal)) => {
                 add_overlay(self, &removal.name);
             }
-            (Precondition::Incomplete, Action::CopyVolume { name, .. })
-            | (Precondition::Incomplete, Action::CreateSeed { name, .. }) => {
+            (
+                Precondition::Incomplete,
+                Action::CopyVolume { name, .. } | Action::CreateSeed { name, .. },
+            ) => {
                 put(self, &marker(name));
             }
             // A seed of the name that nothing uses is removed first, under the preconditions of a deletion.
