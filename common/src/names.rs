@@ -48,6 +48,10 @@ pub const ANNOTATION_RETAINED_FROM: &str = "machine.vitistack.io/retained-from";
 /// Annotation of objects that the controller creates: digest of the input that they were rendered from.
 pub const ANNOTATION_RENDERED: &str = "machine.vitistack.io/rendered";
 
+/// Annotation of a VirtualMachine: `spec.runStrategy` as the controller wrote it last. Another value of the field is
+/// the change of another client.
+pub const ANNOTATION_RUN_STRATEGY: &str = "machine.vitistack.io/run-strategy";
+
 /// Annotation of a guest and of its cloud-init Secret: revision of the user's Secret with the user data,
 /// as [`SecretRevision`](crate::render::SecretRevision).
 pub const ANNOTATION_USER_DATA: &str = "machine.vitistack.io/user-data";

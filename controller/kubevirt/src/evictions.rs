@@ -20,7 +20,7 @@ use kube::Api;
 use kube::api::ListParams;
 
 use crate::objects::{Instance, Launcher, VirtualMachine, launchers_of};
-use crate::plan::{Eviction, Observed};
+use crate::plan::{Eviction, Observed, is_reported};
 
 /// How the guest was taken down from outside; `None`: it was not, or nothing depends on it.
 pub(crate) async fn eviction(
@@ -45,7 +45,8 @@ pub(crate) async fn eviction(
     }
 }
 
-/// Whether KubeVirt leaves a guest of this Machine off that has ended without a failure, and the Machine is to run.
+/// Whether KubeVirt leaves a guest of this Machine off that has ended without a failure, and the Machine is to run. A
+/// guest that another client has stopped ends for that.
 fn stays_off(machine: &Machine, observed: &Observed) -> bool {
     let is_ours = |vm: &VirtualMachine| {
         vm.belongs_to(machine.name(), machine.uid())
@@ -53,6 +54,7 @@ fn stays_off(machine: &Machine, observed: &Observed) -> bool {
             && vm.spec.run_strategy == "RerunOnFailure"
     };
     !machine.is_deleting()
+        && !is_reported(machine)
         && machine.desired().is_some_and(|block| {
             block.guest_shutdown_stops && block.power_state == PowerState::Running
         })

@@ -166,6 +166,8 @@ fn holds(
             Some(_) => keeps("it is complete"),
         },
         Precondition::NotBoundElsewhere => guard.check_binding(),
+        // Only an instance of KubeVirt has it.
+        Precondition::NeverRan => Ok(()),
     }
 }
 

@@ -100,18 +100,11 @@ async fn carry_out(
         Action::CreateVm(desired) => apply.create_vm(desired).await.map(Some),
         Action::UpdateVm(desired) => update::update(&apply, events, desired).await.map(Some),
         Action::SetRunStrategy { uid, strategy } => {
-            // The rest is not as it was rendered any more. Without the digest, the strategy is not taken for the
-            // change of another client once the whole VirtualMachine can be updated again.
-            let annotations = json!({names::ANNOTATION_RENDERED: null});
-            let body = json!({
-                "metadata": {"uid": uid, "annotations": annotations},
-                "spec": {"runStrategy": strategy},
-            });
-            let made: VirtualMachine = apply.merge(machine.name(), &body).await?;
-            Ok(Some(Written::of(&made)))
+            let written = update::switch(&apply, events, uid, strategy).await?;
+            Ok(Some(written))
         }
         Action::DeleteVm { uid } => apply.delete::<VirtualMachine>(machine.name(), uid).await,
-        Action::DeleteInstance { uid } => apply.delete::<Instance>(machine.name(), uid).await,
+        Action::DeleteInstance { uid, .. } => apply.delete::<Instance>(machine.name(), uid).await,
         Action::DeleteClaim(claim) => apply.delete_exact::<Claim>(claim.exact()).await,
         Action::RemoveRecreateRequest => {
             let annotation = names::ANNOTATION_RECREATE_VOLUME;

@@ -60,6 +60,8 @@ pub(crate) struct FakeCluster {
     pub(crate) data_volumes: BTreeMap<String, DataVolume>,
     /// Whether the StorageClass binds volumes only once the guest has a node.
     pub(crate) first_consumer: bool,
+    /// Whether no import ends.
+    pub(crate) imports_hang: bool,
     /// DataVolumes as they were created, by name.
     import_specs: BTreeMap<String, types::DataVolume>,
     pub(crate) secret: Option<Secret>,
@@ -107,6 +109,7 @@ impl FakeCluster {
             claims: BTreeMap::new(),
             data_volumes: BTreeMap::new(),
             first_consumer: false,
+            imports_hang: false,
             import_specs: BTreeMap::new(),
             secret: None,
             contents: BTreeMap::new(),

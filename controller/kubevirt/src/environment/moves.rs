@@ -112,7 +112,7 @@ impl FakeCluster {
                 }
                 (Some(claim), _) if claim.status.phase == "Bound" => {
                     match import.status.phase.as_str() {
-                        "ImportInProgress" | "Succeeded" => "Succeeded",
+                        "ImportInProgress" | "Succeeded" if !self.imports_hang => "Succeeded",
                         _ => "ImportInProgress",
                     }
                 }

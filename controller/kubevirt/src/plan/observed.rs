@@ -70,6 +70,12 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
+    /// Whether no guest of the instance has run yet. The phase of an instance whose status cannot be read is empty, so
+    /// the VirtualMachine is asked, too.
+    pub(crate) fn waits_for_node(&self, instance: &Instance) -> bool {
+        instance.waits_for_node() && !self.vm.as_deref().is_some_and(VirtualMachine::has_guest)
+    }
+
     /// Whether the Machine is to run and its guest has not got as far as to have mounted its volumes.
     pub(crate) fn awaits_start(&self, machine: &Machine) -> bool {
         let desired = machine.desired();

@@ -15,16 +15,6 @@ use super::live::LiveGuest;
 use crate::objects::{ForeignCondition, StartFailure, VirtualMachine, find_condition};
 use controller_core::conditions::Fault;
 
-/// Values of `printableStatus` with a guest that runs, is on its way down, or is on a node that cannot be reached.
-const HAS_GUEST: [&str; 6] = [
-    "Running",
-    "Paused",
-    "Migrating",
-    "Stopping",
-    "Terminating",
-    "Unknown",
-];
-
 /// Values of `printableStatus` that do not end by waiting.
 const FAILURES: [&str; 5] = [
     "ErrorPvcNotFound",
@@ -66,7 +56,7 @@ pub(super) fn fault(
         .and_then(|_| reported("Synchronized", "False"));
     let unsynchronized = unsynchronized.filter(|it| !WAITS.contains(&it.reason.as_str()));
     let cause = unsynchronized.or(failure);
-    if HAS_GUEST.contains(&word) {
+    if vm.has_guest() {
         return cause.map(|it| failed(&format!("KubeVirt reports {}", quoted(it)), ""));
     }
     // The user switched it off: nothing is to start.
@@ -81,11 +71,6 @@ pub(super) fn fault(
         None if FAILURES.contains(&word) => Some(failed(&format!("KubeVirt reports {word}"), "")),
         None => None,
     }
-}
-
-/// Whether there is a guest, so that a failure that KubeVirt reports concerns a change of it and not its start.
-pub(super) fn has_guest(vm: &VirtualMachine) -> bool {
-    HAS_GUEST.contains(&vm.status.printable_status.as_str())
 }
 
 /// No node for the pod. While a claim is unbound the scheduler says so, and nothing is missing but the volume.

@@ -2,6 +2,7 @@
 
 use common::api::choice::{Backend, Choice as _, PendingAction, Phase, PowerState};
 use common::api::status::{LastRestart, PendingChange};
+use common::bounds::TEXT_MAX;
 use common::rules::update::pending_action;
 
 use super::cause;
@@ -154,7 +155,7 @@ pub(super) fn ready(
     phase: Phase,
     virtual_machine: &Verdict,
 ) -> Verdict {
-    let has_guest = inputs.guest.fault.is_none() && live.vm.is_some_and(cause::has_guest);
+    let has_guest = inputs.guest.fault.is_none() && live.vm.is_some_and(VirtualMachine::has_guest);
     let running = inputs
         .block
         .is_some_and(|block| block.power_state == PowerState::Running);
@@ -162,13 +163,14 @@ pub(super) fn ready(
     let awaits_import = live.vm.is_none() || (running && !has_guest);
     let faults = [
         inputs.unfit.as_ref(),
+        // The other faults have conditions of their own, and none of them has stopped the guest.
+        inputs.foreign_stop.as_ref(),
         inputs.storage.fault.as_ref(),
         inputs.network.fault.as_ref(),
         inputs.import.as_ref().filter(|_| awaits_import),
         (virtual_machine.0 == "False" && !inputs.paused && !has_guest)
             .then_some(&virtual_machine.1),
         inputs.sizes.fixed.as_ref(),
-        inputs.foreign_stop.as_ref(),
     ];
     if let Some(fault) = faults.into_iter().flatten().next() {
         return ("False", fault.clone());
@@ -183,6 +185,13 @@ pub(super) fn ready(
             "Unknown",
             Fault::new("Unknown", "KubeVirt cannot reach the guest's node"),
         );
+    }
+    if running && live.is_unclear() {
+        let word = &status[..status.floor_char_boundary(TEXT_MAX)];
+        let message = format!(
+            "KubeVirt reports '{word}', which this release does not know, and no running guest"
+        );
+        return ("Unknown", Fault::new("Unknown", message));
     }
     match phase {
         Phase::Running if status == "Paused" => (
