@@ -280,39 +280,49 @@ async fn a_disk_whose_claim_vanished_is_not_made_anew_before_the_user_confirms()
     claims.get("web-data").await.unwrap();
 }
 
+/// Also on storage that binds to the first consumer, where the VirtualMachine has the claims already.
 #[tokio::test]
 async fn an_image_can_be_corrected_until_it_is_imported() {
     let env = Environment::new().await;
     let machines = env.machines();
-    let with = |url: &str| {
+    let with = |name: &str, url: &str| {
         let disk = |name: &str| json!({"name": name, "size": "20Gi", "image": {"url": url}});
         let disks = json!([disk("root"), disk("data")]);
-        machine("web", &json!({"template": "small", "disks": disks}))
+        machine(name, &json!({"template": "small", "disks": disks}))
     };
     let (wrong, right) = (
         "https://images.example.com/wrong",
         "https://images.example.com/right",
     );
-    env.simulator.set("default", "web", Scenario::ImportFails);
-    env.apply(&with(wrong)).await;
-    says(&env, "web", "ImageImportFailed", "404").await;
-    let reported = machines.until("web", "to list both imports", |web| {
-        let volumes = web["status"]["volumes"].as_array();
-        volumes.is_some_and(|all| all.iter().all(|it| it["progress"].is_string()))
-    });
-    reported.await.unwrap();
-    env.apply(&with(right)).await;
-    for import in ["web-root", "web-data"] {
-        let imports = env.objects(DATA_VOLUME);
-        let is_right =
-            |import: &Value| import["spec"]["source"]["http"]["url"].as_str() == Some(right);
-        let corrected = imports.until(import, "to have the right image", is_right);
-        corrected.await.unwrap();
+    for (name, scenario) in [
+        ("web", Scenario::ImportFails),
+        ("late", Scenario::FirstConsumerImportFails),
+    ] {
+        env.simulator.set("default", name, scenario);
+        env.apply(&with(name, wrong)).await;
+        says(&env, name, "ImageImportFailed", "404").await;
+        let reported = machines.until(name, "to list both imports", |machine| {
+            let volumes = machine["status"]["volumes"].as_array();
+            volumes.is_some_and(|all| all.iter().all(|it| it["progress"].is_string()))
+        });
+        reported.await.unwrap();
+        let vms = env.objects(VM);
+        let has_vm = vms.find(name).await.unwrap().is_some();
+        assert_eq!(has_vm, name == "late", "{name}");
+        env.apply(&with(name, right)).await;
+        for disk in ["root", "data"] {
+            let imports = env.objects(DATA_VOLUME);
+            let is_right =
+                |import: &Value| import["spec"]["source"]["http"]["url"].as_str() == Some(right);
+            let import = format!("{name}-{disk}");
+            let corrected = imports.until(&import, "to have the right image", is_right);
+            corrected.await.unwrap();
+        }
+        env.simulator.set("default", name, Scenario::Happy);
+        machines.until_phase(name, "Running").await.unwrap();
     }
-    env.simulator.set("default", "web", Scenario::Happy);
-    machines.until_phase("web", "Running").await.unwrap();
 
-    let late = with("https://images.example.com/late").to_string();
+    let late = with("web", "https://images.example.com/late").to_string();
     let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
     let refused = env.lab.kubectl().run_with(&apply, late).await.unwrap();
     assert_eq!(refused.code, 1, "{refused}");

@@ -204,56 +204,112 @@ async fn a_guest_that_never_ran_is_replaced_when_the_spec_changes() {
     }
 }
 
-/// `virtctl stop` is no reboot: it is reported with what to write instead, and undone once the guest is down.
+/// `virtctl stop` is no reboot: it is reported with what to write instead, and undone once the guest is down. Also of a
+/// guest with `guestShutdownStops`, whose VirtualMachine `virtctl stop` does not change, and while a missing Secret keeps
+/// the VirtualMachine from being updated.
 #[tokio::test]
 async fn a_foreign_stop_is_reported_and_undone_only_after_the_guest_is_down() {
     let env = Environment::new().await;
+    let (machines, vms) = (env.machines(), env.objects(VM));
     let spec = json!({"template": "small"});
-    let before = running(&env, &machine("web", &spec)).await;
-    env.simulator.set("default", "web", Scenario::Stuck);
-    env.simulator.stop("default", "web").await.unwrap();
-    let machines = env.machines();
-    let stopped = machines.until_condition("web", "Ready", "False", "ForeignStop");
-    let stopped = stopped.await.unwrap();
-    let message = condition(&stopped, "Ready")["message"].as_str().unwrap();
-    assert!(
-        message.contains("set spec.powerState of the Machine to Stopped"),
-        "{message}"
-    );
+    let mut guests = Vec::new();
+    for guest in [
+        machine("web", &spec),
+        stays_off("db"),
+        machine("blocked", &spec),
+    ] {
+        guests.push(running(&env, &guest).await);
+    }
+    let secret = json!({"spec": {"cloudInit": {"secretRef": {"name": "init", "key": "userdata"}}}});
+    machines.merge("blocked", &secret).await.unwrap();
+    let missing = ("VirtualMachineReady", "CloudInitSecretNotFound");
+    machines
+        .until_condition("blocked", missing.0, "False", missing.1)
+        .await
+        .unwrap();
+    for name in ["web", "db", "blocked"] {
+        env.simulator.set("default", name, Scenario::Stuck);
+        env.simulator.stop("default", name).await.unwrap();
+    }
+    for name in ["web", "db", "blocked"] {
+        let stopped = machines.until_condition(name, "Ready", "False", "ForeignStop");
+        let stopped = stopped.await.unwrap();
+        let message = condition(&stopped, "Ready")["message"].as_str().unwrap();
+        assert!(
+            message.contains("set spec.powerState of the Machine to Stopped"),
+            "{message}"
+        );
+    }
     env.barrier("later").await;
-    let vm = env.objects(VM).get("web").await.unwrap();
-    assert_eq!(vm["spec"]["runStrategy"], "Halted");
+    for name in ["web", "blocked"] {
+        let vm = vms.get(name).await.unwrap();
+        assert_eq!(vm["spec"]["runStrategy"], "Halted", "{name}");
+    }
 
-    env.simulator.set("default", "web", Scenario::Happy);
-    runs_again(&env, "web", &before).await;
-    let note = event(&env, "web", "Restored", "spec.runStrategy").await;
-    assert!(note.contains("changed by virt-api"), "{note}");
-    assert!(
-        note.contains("write spec.powerState of the Machine instead"),
-        "{note}"
-    );
+    for (name, before) in ["web", "db"].iter().zip(&guests) {
+        env.simulator.set("default", name, Scenario::Happy);
+        runs_again(&env, name, before).await;
+    }
+    let another = |instance: &Value| instance["metadata"]["uid"] != guests[2]["metadata"]["uid"];
+    env.simulator.set("default", "blocked", Scenario::Happy);
+    env.objects(INSTANCE)
+        .until("blocked", "to be another one", another)
+        .await
+        .unwrap();
+    for name in ["web", "blocked"] {
+        let note = event(&env, name, "Restored", "spec.runStrategy").await;
+        assert!(note.contains("changed by virt-api"), "{note}");
+        assert!(
+            note.contains("write spec.powerState of the Machine instead"),
+            "{note}"
+        );
+    }
+    event(&env, "db", "Restarted", "another client had stopped it").await;
+    let usual = |vm: &Value| vm["spec"]["runStrategy"] == "RerunOnFailure";
+    vms.until("db", "to have its strategy again", usual)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
 async fn a_foreign_stop_is_kept_by_the_setting() {
     let settings = [("ON_FOREIGN_STOP", "keep")];
     let env = Environment::with(Options::default(), &settings).await;
-    let before = running(&env, &machine("web", &json!({"template": "small"}))).await;
+    let (machines, instances) = (env.machines(), env.objects(INSTANCE));
+    let web = machine("web", &json!({"template": "small"}));
+    let guests = [
+        running(&env, &web).await,
+        running(&env, &stays_off("db")).await,
+    ];
     env.simulator.stop("default", "web").await.unwrap();
-    env.objects(INSTANCE).until_gone("web").await.unwrap();
-    let machines = env.machines();
-    let off = machines.until("web", "to be off", |web| {
-        condition(web, "Ready")["reason"] == "ForeignStop" && web["status"]["phase"] == "Stopped"
-    });
-    off.await.unwrap();
+    // As `kubectl delete vmi`, of a guest that takes its time.
+    env.simulator.set("default", "db", Scenario::Stuck);
+    let delete = ["delete", "vmi", "db", "--wait=false"];
+    env.lab.kubectl().run(&delete).await.unwrap().ok().unwrap();
+    machines
+        .until_condition("db", "Ready", "False", "ForeignStop")
+        .await
+        .unwrap();
+    env.simulator.set("default", "db", Scenario::Happy);
+    for name in ["web", "db"] {
+        instances.until_gone(name).await.unwrap();
+        let off = machines.until(name, "to be off", |machine| {
+            condition(machine, "Ready")["reason"] == "ForeignStop"
+                && machine["status"]["phase"] == "Stopped"
+        });
+        off.await.unwrap();
+    }
     env.barrier("later").await;
     let vm = env.objects(VM).get("web").await.unwrap();
     assert_eq!(vm["spec"]["runStrategy"], "Halted");
+    assert!(instances.find("db").await.unwrap().is_none());
 
     let request = json!({"machine.vitistack.io/restart-requested": "on again"});
     let patch = json!({"metadata": {"annotations": request}});
-    machines.merge("web", &patch).await.unwrap();
-    runs_again(&env, "web", &before).await;
+    for (name, before) in ["web", "db"].iter().zip(&guests) {
+        machines.merge(name, &patch).await.unwrap();
+        runs_again(&env, name, before).await;
+    }
 }
 
 /// A volume that somebody plugged in stays through updates of the VirtualMachine; other changes are undone.

@@ -51,6 +51,8 @@ pub enum Scenario {
     ImportFails,
     /// As `Happy`, but a claim is bound only after the start of a machine that uses it.
     FirstConsumer,
+    /// As `FirstConsumer`, but every import fails once its claim is bound.
+    FirstConsumerImportFails,
     /// As `Happy`, but KubeVirt migrates no guest by itself: `workloadUpdateMethods` is empty, and evictions wait.
     NoMigration,
     /// The guest does not change, and KubeVirt reports this `printableStatus`.
@@ -58,8 +60,13 @@ pub enum Scenario {
 }
 
 impl Scenario {
+    /// Whether a claim is bound only once a machine that uses it starts.
+    pub(super) const fn binds_late(self) -> bool {
+        matches!(self, Self::FirstConsumer | Self::FirstConsumerImportFails)
+    }
+
     /// The named scenarios. Each of [`PRINTABLE_STATUSES`] is the name of one that reports it.
-    pub const ALL: [(&'static str, Self); 16] = [
+    pub const ALL: [(&'static str, Self); 17] = [
         ("happy", Self::Happy),
         ("unschedulable", Self::Unschedulable),
         ("pvc-pending", Self::PvcPending),
@@ -75,6 +82,10 @@ impl Scenario {
         ("import-hangs", Self::ImportHangs),
         ("import-fails", Self::ImportFails),
         ("first-consumer", Self::FirstConsumer),
+        (
+            "first-consumer-import-fails",
+            Self::FirstConsumerImportFails,
+        ),
         ("no-migration", Self::NoMigration),
     ];
 }

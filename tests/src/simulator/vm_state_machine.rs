@@ -24,6 +24,8 @@ pub(super) const SOON: Duration = Duration::from_millis(200);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Claims {
     Missing(String),
+    /// CDI has not finished the image in one of them: KubeVirt makes no launcher pod before.
+    Importing,
     Pending,
     Bound,
 }

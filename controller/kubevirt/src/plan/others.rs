@@ -64,9 +64,7 @@ pub(crate) fn has_deleted_instance(
     let vm = vm.filter(|vm| vm.belongs_to(machine.name(), machine.uid()) && !vm.is_deleting());
     let stays_off = block.guest_shutdown_stops
         && block.power_state == PowerState::Running
-        && vm.is_some_and(|vm| {
-            vm.spec.run_strategy == "RerunOnFailure" && !vm.has_start_request()
-        });
+        && vm.is_some_and(|vm| vm.spec.run_strategy == "RerunOnFailure" && !vm.has_start_request());
     if !stays_off || observed.eviction.is_some() {
         return false;
     }

@@ -258,8 +258,7 @@ pub(super) fn phase(machine: &Machine, inputs: &StatusInputs<'_>, live: &LiveGue
         };
     };
     let last = last.unwrap_or(Phase::Creating);
-    if !vm.has_guest()
-        && cause::fault(vm, inputs, live).is_some_and(|it| it.reason() == "VMFailed")
+    if !vm.has_guest() && cause::fault(vm, inputs, live).is_some_and(|it| it.reason() == "VMFailed")
     {
         return Phase::Failed;
     }

@@ -220,7 +220,10 @@ fn a_restart_by_virtctl_is_no_stop() {
 
 #[test]
 fn an_instance_that_was_deleted_after_its_guest_had_ended_is_no_stop() {
-    for (ended, is_stop) in [("2025-12-31T23:59:59Z", false), ("2026-01-01T00:00:05Z", true)] {
+    for (ended, is_stop) in [
+        ("2025-12-31T23:59:59Z", false),
+        ("2026-01-01T00:00:05Z", true),
+    ] {
         let mut environment = deleted(OnForeignStop::Keep);
         let status = &mut environment.instance.as_mut().unwrap().status;
         "Succeeded".clone_into(&mut status.phase);
@@ -241,7 +244,12 @@ fn an_instance_that_was_deleted_after_its_guest_had_ended_is_no_stop() {
 #[test]
 fn a_guest_that_was_shutting_down_when_it_is_to_run_again_starts() {
     let mut environment = deleted(OnForeignStop::Keep);
-    environment.instance.as_mut().unwrap().metadata.deletion_timestamp = None;
+    environment
+        .instance
+        .as_mut()
+        .unwrap()
+        .metadata
+        .deletion_timestamp = None;
     let before = uid(&environment);
     switch(&mut environment, PowerState::Stopped);
     environment.pass();
