@@ -24,6 +24,10 @@ pub const LABEL_DISK: &str = "vitistack.io/disk";
 /// administrators set on namespaces: with the value `true` a ValidatingAdmissionPolicy refuses the deletion.
 pub const LABEL_DELETION_PROTECTION: &str = "vitistack.io/deletion-protection";
 
+/// Annotation of an object with [`LABEL_DELETION_PROTECTION`], written with it: `true` while the object has to have the
+/// label, so that a label that another client has removed differs from one that was never set.
+pub const ANNOTATION_PROTECTED: &str = "machine.vitistack.io/protected";
+
 /// Annotation, written by users: a new value merges the template's current content into the Machine.
 pub const ANNOTATION_REFRESH_TEMPLATE: &str = "machine.vitistack.io/refresh-template";
 /// Annotation, written by users: a new value restarts the machine once.

@@ -312,6 +312,43 @@ async fn a_foreign_stop_is_kept_by_the_setting() {
     }
 }
 
+/// `virtctl restart` of either strategy replaces the guest once; `virtctl start` of a Machine that is off is undone.
+#[tokio::test]
+async fn a_restart_by_virtctl_is_one_restart_and_a_start_of_a_stopped_machine_is_undone() {
+    let env = Environment::new().await;
+    let (machines, instances) = (env.machines(), env.objects(INSTANCE));
+    let small = json!({"template": "small"});
+    let guests = [machine("web", &small), stays_off("db")];
+    for guest in &guests {
+        let name = guest["metadata"]["name"].as_str().unwrap();
+        let before = running(&env, guest).await;
+        env.simulator.restart("default", name).await.unwrap();
+        runs_again(&env, name, &before).await;
+    }
+    let uid = async |name: &str| instances.get(name).await.unwrap()["metadata"]["uid"].clone();
+    let restarted = [uid("web").await, uid("db").await];
+
+    let off = machine("off", &json!({"template": "small", "powerState": "Stopped"}));
+    env.apply(&off).await;
+    let stopped = async || {
+        let stopped = machines.until_condition("off", "Ready", "True", "Stopped");
+        stopped.await.unwrap();
+    };
+    stopped().await;
+    env.simulator.start_machine("default", "off").await.unwrap();
+    let note = event(&env, "off", "Restored", "spec.runStrategy").await;
+    assert!(
+        note.contains("write spec.powerState of the Machine instead"),
+        "{note}"
+    );
+    let halted = |vm: &Value| vm["spec"]["runStrategy"] == "Halted";
+    let vms = env.objects(VM);
+    vms.until("off", "to be halted again", halted).await.unwrap();
+    instances.until_gone("off").await.unwrap();
+    stopped().await;
+    assert_eq!([uid("web").await, uid("db").await], restarted);
+}
+
 /// A volume that somebody plugged in stays through updates of the VirtualMachine; other changes are undone.
 #[tokio::test]
 async fn a_volume_that_others_plugged_in_stays_and_other_changes_are_restored() {
@@ -405,12 +442,10 @@ async fn a_stop_that_kubevirt_does_not_answer_is_reported_within_a_moment() {
                 && message.starts_with("KubeVirt does not answer, so the stop of the guest")
         });
         reports.await.unwrap();
-        // Before the 10 s that the API server waits for the admission.
-        assert!(
-            start.elapsed() < Duration::from_secs(8),
-            "{:?}",
-            start.elapsed()
-        );
+        // The controller waits for an answer for 1 s. The rest is for the watch, the write of the status and a machine
+        // that does something else, too; the API server itself waits for the admission for 10 s.
+        let elapsed = start.elapsed();
+        assert!(elapsed < Duration::from_secs(3), "{elapsed:?}");
         env.simulator
             .set_admission(Admission::Answers)
             .await

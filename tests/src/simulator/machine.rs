@@ -1,6 +1,9 @@
 //! Reads the state of one VirtualMachine, and writes what its [state machine](super::vm_state_machine) returns.
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use futures::Stream;
 use k8s_openapi::{
@@ -145,6 +148,7 @@ async fn reconcile(
         dependency_missing: dependency_missing(&context, &namespace, &machine).await?,
         scenario,
         age: since,
+        start_pause: Duration::from_millis(context.start_pause.load(Ordering::Relaxed)),
         now: Timestamp::now(),
     });
 

@@ -29,13 +29,15 @@ pub enum Scenario {
     PodOverQuota,
     /// As `PodOverQuota`, because of Pod Security Admission.
     PodNotAllowed,
+    /// As `PodOverQuota`, because of an admission webhook of somebody else.
+    PodDenied,
     /// Admission refuses the instance: `Failure=True/FailedCreate` of a VirtualMachine that is `Stopped`.
     InstanceRefused,
     /// The node cannot pull the image of the launcher: `Synchronized=False` of the instance with the kubelet's text.
     ImagePull,
     /// The guest ends before it runs: no text says why, the instance is deleted, and the VirtualMachine is
-    /// `CrashLoopBackOff` with `startFailure`. The pauses are those of KubeVirt divided by ten: 1 s, 4 s, 9 s, at most
-    /// 30 s.
+    /// `CrashLoopBackOff` with `startFailure`. The pauses are KubeVirt's multiples of the first, which is 1 s unless
+    /// [`Simulator::set_start_pause`](super::Simulator::set_start_pause) sets it.
     Crash,
     /// As `Happy`, with two seconds between the steps.
     Slow,
@@ -66,12 +68,13 @@ impl Scenario {
     }
 
     /// The named scenarios. Each of [`PRINTABLE_STATUSES`] is the name of one that reports it.
-    pub const ALL: [(&'static str, Self); 17] = [
+    pub const ALL: [(&'static str, Self); 18] = [
         ("happy", Self::Happy),
         ("unschedulable", Self::Unschedulable),
         ("pvc-pending", Self::PvcPending),
         ("pod-over-quota", Self::PodOverQuota),
         ("pod-not-allowed", Self::PodNotAllowed),
+        ("pod-denied", Self::PodDenied),
         ("instance-refused", Self::InstanceRefused),
         ("image-pull", Self::ImagePull),
         ("crash", Self::Crash),

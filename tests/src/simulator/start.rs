@@ -93,6 +93,9 @@ fn without_pod(input: &Input<'_>) -> Blocked {
         Scenario::PodNotAllowed => format!(
             "failed to create pod for vmi {namespace}/{name}, it needs a privileged namespace to run: pods \"{pod}\" is forbidden: violates PodSecurity \"restricted:latest\": allowPrivilegeEscalation != false"
         ),
+        Scenario::PodDenied => {
+            "failed to create virtual machine pod: admission webhook \"validate.policy.example.com\" denied the request: privileged pods need the label team".to_owned()
+        }
         _ => return None,
     };
     Some(vec![not_synchronized("FailedCreate", &message)])

@@ -45,6 +45,8 @@ pub(super) struct Input<'a> {
     pub(super) scenario: Scenario,
     /// Since the creation of the instance, or since its deletion was requested.
     pub(super) age: Duration,
+    /// Pause after the first failed start.
+    pub(super) start_pause: Duration,
     pub(super) now: Timestamp,
 }
 
@@ -294,7 +296,7 @@ fn status(input: &Input<'_>, shown: &str, failure: Option<(&str, String)>) -> Va
     json!({
         "runStrategy": seen,
         "stateChangeRequests": requests(input),
-        "startFailure": start_failure(input.machine, input.instance, input.now),
+        "startFailure": start_failure(input.machine, input.instance, input.start_pause, input.now),
         "created": input.instance.is_some(),
         "ready": matches!(shown, "Running" | "Migrating"),
         "printableStatus": shown,

@@ -20,6 +20,7 @@ use kube::core::ApiResource;
 use serde_json::{Value, json};
 
 use super::Apply;
+use super::restored::manager_of;
 use crate::objects::VirtualMachine;
 use crate::plan::HALTED;
 
@@ -155,7 +156,10 @@ fn text(paths: &[String], live: &Value) -> Option<String> {
     let managers = &live["metadata"]["managedFields"];
     let foreign: Vec<_> = paths
         .iter()
-        .map(|path| (path, manager_of(managers, path)))
+        .map(|path| {
+            let keys: Vec<_> = path.split('.').collect();
+            (path, manager_of(managers, &keys))
+        })
         .filter(|(_, manager)| *manager != Some(names::FIELD_MANAGER))
         .collect();
     let mut text = String::new();
@@ -188,27 +192,6 @@ fn differences(desired: &Value, live: &Value, path: &str, found: &mut Vec<String
         (desired, live) if crate::plan::covers(live, desired) => {}
         _ => found.push(path.to_owned()),
     }
-}
-
-/// The manager that set a field last: the one whose entry has the field, or the nearest one above it.
-fn manager_of<'a>(managed: &'a Value, path: &str) -> Option<&'a str> {
-    let depth = |entry: &Value| {
-        let mut fields = &entry["fieldsV1"];
-        let mut depth = 0;
-        for key in path.split('.') {
-            fields = &fields[format!("f:{key}")];
-            if fields.is_null() {
-                break;
-            }
-            depth += 1;
-        }
-        depth
-    };
-    let entries = managed.as_array().into_iter().flatten();
-    let of_spec = entries.filter(|entry| entry["subresource"].is_null());
-    // Of several owners, the one that wrote last.
-    let best = of_spec.max_by_key(|entry| (depth(entry), entry["time"].as_str()));
-    best.filter(|entry| depth(entry) > 1)?["manager"].as_str()
 }
 
 /// The field of the Machine that decides a field of the VirtualMachine.

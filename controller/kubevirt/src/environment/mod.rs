@@ -23,7 +23,9 @@ use time::{Duration, OffsetDateTime};
 
 use crate::apply::claim_user::UserKind;
 use crate::backend::KubeVirt;
-use crate::objects::{Attachment, Claim, DataVolume, GuestPod, Instance, VirtualMachine};
+use crate::objects::{
+    Attachment, Claim, DataVolume, GuestPod, Instance, Settings, VirtualMachine,
+};
 use crate::plan::OnForeignStop;
 use crate::plan::action::Plan;
 use crate::plan::observed::{Eviction, Observed};
@@ -47,6 +49,8 @@ pub(crate) struct FakeCluster {
     /// `None` once it was deleted and its finalizer removed.
     pub(crate) machine: Option<Machine>,
     pub(crate) kubevirt: bool,
+    /// How KubeVirt is configured.
+    pub(crate) settings: Option<Settings>,
     pub(crate) multus: bool,
     pub(crate) cdi: bool,
     pub(crate) vm: Option<VirtualMachine>,
@@ -99,6 +103,7 @@ impl FakeCluster {
         Self {
             machine: Some(machine),
             kubevirt: true,
+            settings: None,
             multus: true,
             cdi: true,
             vm: None,
@@ -210,6 +215,7 @@ impl FakeCluster {
         Observed {
             cluster: "cluster".into(),
             kubevirt: self.kubevirt,
+            settings: self.settings.clone(),
             multus: self.multus,
             cdi: self.cdi,
             vm: self.vm.clone().map(Arc::new),

@@ -10,7 +10,9 @@ use controller_core::machine::Machine;
 use controller_core::objects::{Network, Secret, Template};
 
 use super::others::OnForeignStop;
-use crate::objects::{Attachment, Claim, DataVolume, GuestPod, Instance, VirtualMachine};
+use crate::objects::{
+    Attachment, Claim, DataVolume, GuestPod, Instance, Settings, VirtualMachine,
+};
 
 /// A guest that was taken down from outside and has to be started again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub(crate) struct Observed {
     pub(crate) cluster: Arc<str>,
     /// Whether KubeVirt's kinds are served.
     pub(crate) kubevirt: bool,
+    /// How KubeVirt is configured; `None`: that is not known.
+    pub(crate) settings: Option<Settings>,
     /// Whether Multus' kind is served.
     pub(crate) multus: bool,
     /// Whether CDI's kind is served.

@@ -8,7 +8,7 @@ use common::rules::update::pending_action;
 use super::cause;
 use super::inputs::StatusInputs;
 use super::live::LiveGuest;
-use crate::objects::{ForeignCondition, VirtualMachine};
+use crate::objects::{ForeignCondition, Settings, VirtualMachine};
 use crate::plan::others::list_of_plugged_in;
 use controller_core::conditions::{Fault, Verdict, paused, stopped};
 
@@ -108,14 +108,32 @@ pub(super) fn restart_required(changes: &[PendingChange], live: &LiveGuest<'_>) 
     ))
 }
 
-/// `MigrationRequired`: names the fields that a migration of the guest brings into effect.
-pub(super) fn migration_required(changes: &[PendingChange]) -> Option<Fault> {
+/// `MigrationRequired`: names the fields that a migration of the guest brings into effect, and who migrates it on this
+/// cluster. `settings`: how KubeVirt is configured, if that is known.
+pub(super) fn migration_required(
+    changes: &[PendingChange],
+    settings: Option<&Settings>,
+) -> Option<Fault> {
     let fields = fields_with(changes, PendingAction::LiveMigration);
+    let who = match settings.map(|settings| settings.migrates) {
+        None => {
+            "KubeVirt migrates it by itself if its workloadUpdateMethods contain LiveMigrate, but never for a change of nodeSelector: see virtctl migrate"
+        }
+        Some(true) if fields.iter().all(|field| *field == "nodeSelector") => {
+            "KubeVirt never migrates it by itself for a change of nodeSelector: see virtctl migrate"
+        }
+        Some(true) => {
+            "KubeVirt migrates it by itself, as its workloadUpdateMethods contain LiveMigrate, but never for a change of nodeSelector"
+        }
+        Some(false) => {
+            "KubeVirt does not migrate it by itself on this cluster, because its workloadUpdateMethods do not contain LiveMigrate: see virtctl migrate"
+        }
+    };
     (!fields.is_empty()).then(|| {
         Fault::new(
             "MigrationRequired",
             format!(
-                "a change takes effect when the guest is migrated to another node or restarted: {}; KubeVirt migrates it by itself if its workloadUpdateMethods contain LiveMigrate, but never for a change of nodeSelector: see virtctl migrate",
+                "a change takes effect when the guest is migrated to another node or restarted: {}; {who}",
                 fields.join(", ")
             ),
         )
