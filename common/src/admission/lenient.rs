@@ -86,8 +86,7 @@ impl<'v> Reader<'v, '_, '_> {
 
     /// Whether the value is a size of memory or of a disk.
     fn is_size(&self) -> bool {
-        let path = self.path.location().to_string();
-        path.ends_with(".size") || path.ends_with(".maxSize")
+        matches!(self.path, Path::Member(_, "size" | "maxSize"))
     }
 
     fn deny_type(&self, expected: &str) {
