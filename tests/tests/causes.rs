@@ -213,13 +213,16 @@ async fn a_hundred_machines_start_without_a_false_warning() {
             of_machine.push(event.content["status"].clone());
         }
     }
-    let fleet = written.iter().filter(|(name, _)| name.starts_with("fleet-"));
+    let fleet = written
+        .iter()
+        .filter(|(name, _)| name.starts_with("fleet-"));
     let fleet: Vec<_> = fleet.collect();
     assert_eq!(fleet.len(), MANY);
     for (name, statuses) in fleet {
         assert!(statuses.len() <= 3, "{name}: {statuses:#?}");
         for status in statuses {
-            let (ready, reason, _) = verdict(&json!({"status": status}), "Ready");
+            let machine = json!({"status": status});
+            let (ready, reason, _) = verdict(&machine, "Ready");
             let is_progress = matches!(reason, "Creating" | "PVCPending" | "Running");
             assert!(is_progress, "{name}: {ready} {reason}");
             assert_ne!(status["phase"], "Failed", "{name}");

@@ -36,7 +36,10 @@ async fn a_machine_that_failed_runs_once_the_cause_is_gone() {
     assert_eq!(failed["status"]["phase"], "Failed");
     let counted = machines.until("crashes", "to have failed twice", |machine| {
         let message = condition(machine, "Ready")["message"].as_str();
-        let (begin, middle) = ("KubeVirt reports CrashLoopBackOff: ", "; KubeVirt starts it again at ");
+        let (begin, middle) = (
+            "KubeVirt reports CrashLoopBackOff: ",
+            "; KubeVirt starts it again at ",
+        );
         let told = message.and_then(|it| it.strip_prefix(begin)?.split_once(middle));
         told.is_some_and(|(count, next)| {
             count == "the guest ended 2 times before it ran" && next.starts_with("20")

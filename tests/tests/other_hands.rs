@@ -328,7 +328,10 @@ async fn a_restart_by_virtctl_is_one_restart_and_a_start_of_a_stopped_machine_is
     let uid = async |name: &str| instances.get(name).await.unwrap()["metadata"]["uid"].clone();
     let restarted = [uid("web").await, uid("db").await];
 
-    let off = machine("off", &json!({"template": "small", "powerState": "Stopped"}));
+    let off = machine(
+        "off",
+        &json!({"template": "small", "powerState": "Stopped"}),
+    );
     env.apply(&off).await;
     let stopped = async || {
         let stopped = machines.until_condition("off", "Ready", "True", "Stopped");
@@ -343,7 +346,9 @@ async fn a_restart_by_virtctl_is_one_restart_and_a_start_of_a_stopped_machine_is
     );
     let halted = |vm: &Value| vm["spec"]["runStrategy"] == "Halted";
     let vms = env.objects(VM);
-    vms.until("off", "to be halted again", halted).await.unwrap();
+    vms.until("off", "to be halted again", halted)
+        .await
+        .unwrap();
     instances.until_gone("off").await.unwrap();
     stopped().await;
     assert_eq!([uid("web").await, uid("db").await], restarted);

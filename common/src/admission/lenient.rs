@@ -130,9 +130,7 @@ impl<'v> Deserializer<'v> for Reader<'v, '_, '_> {
                     _ => None,
                 };
                 if let Some(number) = size {
-                    self.deny_type(&format!(
-                        "a text with a unit; did you mean '{number}Gi'?"
-                    ));
+                    self.deny_type(&format!("a text with a unit; did you mean '{number}Gi'?"));
                 } else {
                     self.deny_type(if is_scalar {
                         "a text; put it in quotes"

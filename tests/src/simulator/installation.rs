@@ -60,9 +60,7 @@ impl Simulator {
         let strategy = json!({"workloadUpdateStrategy": {"workloadUpdateMethods": methods}});
         let patch = Patch::Merge(json!({ "spec": strategy }));
         let objects = self.context.api(&KUBEVIRT, NAME);
-        objects
-            .patch(NAME, &PatchParams::default(), &patch)
-            .await?;
+        objects.patch(NAME, &PatchParams::default(), &patch).await?;
         Ok(())
     }
 }

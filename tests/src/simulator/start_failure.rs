@@ -143,7 +143,10 @@ mod tests {
             }),
             at(1),
         );
-        assert_eq!(start_failure(&machine, Some(&ran), FIRST, at(0)), Value::Null);
+        assert_eq!(
+            start_failure(&machine, Some(&ran), FIRST, at(0)),
+            Value::Null
+        );
         machine["spec"]["runStrategy"] = json!("Halted");
         assert_eq!(start_failure(&machine, None, FIRST, at(0)), Value::Null);
     }

@@ -131,7 +131,10 @@ fn is_base64(text: &str) -> bool {
         return true;
     }
     let decoded = String::from_utf8_lossy(&bytes);
-    matches!(Format::of(&decoded), Format::CloudConfig | Format::Unchecked)
+    matches!(
+        Format::of(&decoded),
+        Format::CloudConfig | Format::Unchecked
+    )
 }
 
 /// Rule [`Code::UnknownUserData`]: why cloud-init knows no format of the text, and what to do.

@@ -157,7 +157,10 @@ mod tests {
         };
         let changes = patch([(policy, Some("Delete".to_owned()))].into());
         let text = before(json!({}), "kubectl-annotate", annotated.clone()).claim(&changes);
-        assert!(text.unwrap().contains("changed by kubectl-annotate, write reclaimPolicy"));
+        assert!(
+            text.unwrap()
+                .contains("changed by kubectl-annotate, write reclaimPolicy")
+        );
         let other = patch([(names::ANNOTATION_MACHINE_UID, Some("u".to_owned()))].into());
         assert_eq!(before(json!({}), "velero", annotated).claim(&other), None);
     }

@@ -23,9 +23,7 @@ use time::{Duration, OffsetDateTime};
 
 use crate::apply::claim_user::UserKind;
 use crate::backend::KubeVirt;
-use crate::objects::{
-    Attachment, Claim, DataVolume, GuestPod, Instance, Settings, VirtualMachine,
-};
+use crate::objects::{Attachment, Claim, DataVolume, GuestPod, Instance, Settings, VirtualMachine};
 use crate::plan::OnForeignStop;
 use crate::plan::action::Plan;
 use crate::plan::observed::{Eviction, Observed};

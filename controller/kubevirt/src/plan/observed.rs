@@ -10,9 +10,7 @@ use controller_core::machine::Machine;
 use controller_core::objects::{Network, Secret, Template};
 
 use super::others::OnForeignStop;
-use crate::objects::{
-    Attachment, Claim, DataVolume, GuestPod, Instance, Settings, VirtualMachine,
-};
+use crate::objects::{Attachment, Claim, DataVolume, GuestPod, Instance, Settings, VirtualMachine};
 
 /// A guest that was taken down from outside and has to be started again.
 #[derive(Clone, Debug, PartialEq, Eq)]
