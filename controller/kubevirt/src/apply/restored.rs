@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use crate::plan::action::ProtectedKind;
 
-    fn before(metadata: Value, manager: &str, fields: Value) -> Before {
+    fn before(metadata: Value, manager: &str, fields: &Value) -> Before {
         let mut metadata = metadata;
         metadata["managedFields"] = json!([{"manager": manager, "fieldsV1": fields}]);
         Before(json!({"metadata": metadata}))
@@ -137,14 +137,14 @@ mod tests {
     #[test]
     fn what_another_client_changed_is_named_with_the_field_to_write() {
         let config = json!({"f:spec": {"f:config": {}}});
-        let text = before(json!({}), "kubectl-edit", config.clone()).attachment("prod");
+        let text = before(json!({}), "kubectl-edit", &config).attachment("prod");
         assert_eq!(
             text.as_deref(),
             Some(
                 "restored spec.config of NetworkAttachmentDefinition prod, changed by kubectl-edit, write the NetworkConfiguration instead"
             )
         );
-        let ours = before(json!({}), names::FIELD_MANAGER, config);
+        let ours = before(json!({}), names::FIELD_MANAGER, &config);
         assert_eq!(ours.attachment("prod"), None);
         assert_eq!(Before(Value::Null).attachment("prod"), None);
 
@@ -156,20 +156,20 @@ mod tests {
             ..ClaimPatch::default()
         };
         let changes = patch([(policy, Some("Delete".to_owned()))].into());
-        let text = before(json!({}), "kubectl-annotate", annotated.clone()).claim(&changes);
+        let text = before(json!({}), "kubectl-annotate", &annotated).claim(&changes);
         assert!(
             text.unwrap()
                 .contains("changed by kubectl-annotate, write reclaimPolicy")
         );
         let other = patch([(names::ANNOTATION_MACHINE_UID, Some("u".to_owned()))].into());
-        assert_eq!(before(json!({}), "velero", annotated).claim(&other), None);
+        assert_eq!(before(json!({}), "velero", &annotated).claim(&other), None);
     }
 
     #[test]
     fn a_secret_and_a_label_that_somebody_removed_are_restored_and_new_ones_are_not() {
         let rendered = json!({"annotations": {names::ANNOTATION_RENDERED: "digest"}});
-        assert_eq!(before(rendered, "x", json!({})).secret("s"), None);
-        let text = before(json!({}), "x", json!({})).secret("s");
+        assert_eq!(before(rendered, "x", &json!({})).secret("s"), None);
+        let text = before(json!({}), "x", &json!({})).secret("s");
         assert!(text.unwrap().contains("changed by another client"));
 
         let protection = |is_protected| Protection {
@@ -179,11 +179,11 @@ mod tests {
             is_protected,
         };
         let was_set = json!({"annotations": {names::ANNOTATION_PROTECTED: "true"}});
-        let removed = before(was_set, "x", json!({}));
+        let removed = before(was_set, "x", &json!({}));
         let text = removed.protection(&protection(true)).unwrap();
         assert!(text.contains("PersistentVolumeClaim web-root"), "{text}");
         assert_eq!(removed.protection(&protection(false)), None);
-        let new = before(json!({}), "x", json!({}));
+        let new = before(json!({}), "x", &json!({}));
         assert_eq!(new.protection(&protection(true)), None);
     }
 }

@@ -62,6 +62,8 @@ pub(crate) struct FakeCluster {
     pub(crate) data_volumes: BTreeMap<String, DataVolume>,
     /// Whether the StorageClass binds volumes only once the guest has a node.
     pub(crate) first_consumer: bool,
+    /// Whether no node has room for a guest.
+    pub(crate) is_full: bool,
     /// Whether no import ends.
     pub(crate) imports_hang: bool,
     /// DataVolumes as they were created, by name.
@@ -112,6 +114,7 @@ impl FakeCluster {
             claims: BTreeMap::new(),
             data_volumes: BTreeMap::new(),
             first_consumer: false,
+            is_full: false,
             imports_hang: false,
             import_specs: BTreeMap::new(),
             secret: None,
