@@ -184,13 +184,27 @@ fn libvirt_volume(
 
 fn url_form(url: &str, backend: Backend, path: FieldPath, findings: &mut Findings) {
     if let Err(error) = image_url::check(url) {
-        let fix = suggestion(&redacted(url), backend);
-        let fix = fix.map_or_else(String::new, |url| format!("; did you mean '{url}'?"));
+        let is_file = url
+            .get(..FILE.len())
+            .is_some_and(|scheme| scheme.eq_ignore_ascii_case(FILE));
+        let fix = match (suggestion(&redacted(url), backend), backend) {
+            _ if is_file && backend == Backend::Libvirt => {
+                "; a file is not read: put it into the image pool of the host (virsh vol-upload) and name it in libvirtVolume, or serve it by https://".to_owned()
+            }
+            _ if is_file => {
+                "; a file is not read: put it into a PersistentVolumeClaim (virtctl image-upload) and name that in persistentVolumeClaim, or serve it by https://".to_owned()
+            }
+            (Some(url), _) => format!("; did you mean '{url}'?"),
+            (None, _) => String::new(),
+        };
         let code = Code::UnsupportedImageUrl;
         let fault = Violation::new(path, code, Kind::Invalid, format!("{error}{fix}"));
         findings.deny(fault.text(&redacted(url)));
     }
 }
+
+/// The scheme of a file of the author's own machine.
+const FILE: &str = "file:";
 
 /// The URL that the author of a text most likely means: a scheme that is not in lower case or left out. What has no
 /// scheme is a container image, unless it ends as files of disk images do or a libvirt host fetches it.

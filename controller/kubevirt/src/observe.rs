@@ -134,6 +134,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         cluster: cluster_uid.clone(),
         kubevirt: cluster.vms.state() == State::Listed
             && cluster.instances.state() == State::Listed,
+        settings: cluster.settings(),
         multus: cluster.attachments.state() == State::Listed,
         cdi: cluster.data_volumes.state() == State::Listed,
         vm: cluster.vms.get(namespace, name),

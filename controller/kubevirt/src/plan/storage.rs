@@ -119,7 +119,7 @@ fn provide(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Resul
     }
     let outdated = importing.filter(|it| import::is_outdated(machine, volume, it, observed));
     if let Some(outdated) = outdated {
-        return Ok(import::start_again(volume, outdated, observed));
+        return Ok(import::start_again(machine, volume, outdated, observed));
     }
     let Some(claim) = observed.claims.get(&volume.claim) else {
         if importing.is_some() {

@@ -27,6 +27,7 @@ fn step(machine: &Value, instance: Option<&Value>, scenario: Scenario) -> (Chang
         migratable: true,
         scenario,
         age: Duration::ZERO,
+        start_pause: Duration::from_secs(10),
         now: Timestamp::UNIX_EPOCH,
     };
     let next = next(&input);

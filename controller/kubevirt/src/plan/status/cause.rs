@@ -15,16 +15,6 @@ use super::live::LiveGuest;
 use crate::objects::{ForeignCondition, StartFailure, VirtualMachine, find_condition};
 use controller_core::conditions::Fault;
 
-/// Values of `printableStatus` with a guest that runs, is on its way down, or is on a node that cannot be reached.
-const HAS_GUEST: [&str; 6] = [
-    "Running",
-    "Paused",
-    "Migrating",
-    "Stopping",
-    "Terminating",
-    "Unknown",
-];
-
 /// Values of `printableStatus` that do not end by waiting.
 const FAILURES: [&str; 5] = [
     "ErrorPvcNotFound",
@@ -66,7 +56,7 @@ pub(super) fn fault(
         .and_then(|_| reported("Synchronized", "False"));
     let unsynchronized = unsynchronized.filter(|it| !WAITS.contains(&it.reason.as_str()));
     let cause = unsynchronized.or(failure);
-    if HAS_GUEST.contains(&printable_status) {
+    if vm.has_guest() {
         return cause.map(|it| failed(&format!("KubeVirt reports {}", quoted(it)), ""));
     }
     // The user switched it off: nothing is to start.
@@ -83,11 +73,6 @@ pub(super) fn fault(
         }
         None => None,
     }
-}
-
-/// Whether there is a guest, so that a failure that KubeVirt reports concerns a change of it and not its start.
-pub(super) fn has_guest(vm: &VirtualMachine) -> bool {
-    HAS_GUEST.contains(&vm.status.printable_status.as_str())
 }
 
 /// No node for the pod. While a claim is unbound the scheduler reports that, and nothing is missing but the volume.
@@ -141,6 +126,8 @@ fn remedy(condition: &ForeignCondition) -> &'static str {
         "raise the ResourceQuota of the namespace, or use less of it: KubeVirt tries again"
     } else if has("violates PodSecurity") {
         "label the namespace with pod-security.kubernetes.io/enforce=privileged, or take one that has the label: KubeVirt tries again"
+    } else if has("denied the request") {
+        "give the Machine or its namespace what the admission webhook asks for, or ask whoever runs the webhook to let it pass: KubeVirt tries again"
     } else if ["ErrImagePull", "ImagePullBackOff"].contains(&condition.reason.as_str()) {
         "see that the nodes can reach the registry of KubeVirt's images: the node tries again"
     } else {
