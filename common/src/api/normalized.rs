@@ -14,8 +14,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choice::{
-    AccessMode, Backend, DiskBus, FirmwareType, ImageOs, MachineType, NicModel, PowerState, ReclaimPolicy,
-    TemplateSource, VolumeMode,
+    AccessMode, Backend, DiskBus, FirmwareType, ImageOs, MachineType, NicModel, PowerState,
+    ReclaimPolicy, TemplateSource, VolumeMode,
 };
 use super::machine::Image;
 use super::schema;

@@ -123,7 +123,8 @@ impl<'a, T: Filled> Item<'a, T> {
     fn pin(&mut self, images: &'a BTreeMap<String, PinnedImage>) {
         let pinned = self.name().value.and_then(|name| images.get(name));
         let name = self.image_name().value;
-        self.pinned = pinned.filter(|pinned| name.is_some() && pinned.image.name.as_deref() == name);
+        self.pinned =
+            pinned.filter(|pinned| name.is_some() && pinned.image.name.as_deref() == name);
     }
 }
 

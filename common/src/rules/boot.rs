@@ -151,9 +151,8 @@ pub(crate) fn cdrom_size(
 /// The MachineImage that the machine boots from: that of the first disk or CD-ROM in the boot order that is not blank.
 pub(crate) fn boot_image<'a>(merged: &Merged<'a>) -> Option<&'a PinnedImage> {
     let is_filled = |item: &&Item<'a, Disk>| {
-        let is_bound = |disk: &'a Disk| {
-            (disk.selector.is_some() || disk.volume_name.is_some()).then_some(())
-        };
+        let is_bound =
+            |disk: &'a Disk| (disk.selector.is_some() || disk.volume_name.is_some()).then_some(());
         item.image().is_some() || item.pick("volumeName", is_bound).value.is_some()
     };
     let disk = merged.disks.iter().find(is_filled);
@@ -161,7 +160,12 @@ pub(crate) fn boot_image<'a>(merged: &Merged<'a>) -> Option<&'a PinnedImage> {
     let written = written_order(merged).value;
     let order = written.map_or_else(
         || BootDevice::ALL.to_vec(),
-        |words| words.iter().filter_map(|word| BootDevice::parse(word)).collect(),
+        |words| {
+            words
+                .iter()
+                .filter_map(|word| BootDevice::parse(word))
+                .collect()
+        },
     );
     for device in order {
         match device {

@@ -9,8 +9,8 @@ use crate::normalize::{Leaf, Merged};
 use crate::violation::{Findings, Kind, Violation};
 use crate::words::quoted;
 
-use super::{boot, form};
 use super::rule::{Check, Parts, Subject, rules};
+use super::{boot, form};
 
 rules! {
     "firmware" Check::Part(features), on MACHINES_AND_TEMPLATES, Always {

@@ -130,7 +130,10 @@ fn template_images(merged: &Merged<'_>, catalog: &dyn Catalog, findings: &mut Fi
         let known = catalog.image_names();
         let nearest = did_you_mean(name, known.iter().map(String::as_str));
         findings.miss(Reference::Image(name.to_owned()));
-        let text = format!("{}: MachineImage '{name}' does not exist yet; {nearest}", leaf.path);
+        let text = format!(
+            "{}: MachineImage '{name}' does not exist yet; {nearest}",
+            leaf.path
+        );
         findings.warn(
             Code::TemplateImageNotFound,
             text.trim_end_matches([' ', ';']),

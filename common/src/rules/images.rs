@@ -69,11 +69,7 @@ pub(crate) fn is_unknown<T: Filled>(merged: &Merged<'_>, item: &Item<'_, T>) -> 
 }
 
 /// Rule [`Code::ImageVolumeNeedsLibvirt`] for the MachineImage that an item names.
-pub(crate) fn resolved<T: Filled>(
-    item: &Item<'_, T>,
-    backend: Backend,
-    findings: &mut Findings,
-) {
+pub(crate) fn resolved<T: Filled>(item: &Item<'_, T>, backend: Backend, findings: &mut Findings) {
     let Some(pinned) = item.pinned_image() else {
         return;
     };
@@ -261,7 +257,12 @@ fn suggestion(text: &str, backend: Backend) -> Option<String> {
     (url != text && is_valid).then(|| shortened(&url))
 }
 
-pub(super) fn checksum_form(checksum: &str, has_url: bool, path: FieldPath, findings: &mut Findings) {
+pub(super) fn checksum_form(
+    checksum: &str,
+    has_url: bool,
+    path: FieldPath,
+    findings: &mut Findings,
+) {
     let code = Code::InvalidImageChecksum;
     if !has_url {
         let detail = "a checksum is verified only for an image with a url; remove it";

@@ -1,8 +1,8 @@
 //! MachineImages themselves. Names of them in Machines are checked where they are looked up.
 
+use crate::api::choice::Backend;
 use crate::api::choice::{Choice as _, ImageOs};
 use crate::api::machine_image::{MachineImageSource, MachineImageSpec};
-use crate::api::choice::Backend;
 use crate::bounds::TEXT_MAX;
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -62,14 +62,24 @@ fn source(spec: &MachineImageSpec, findings: &mut Findings) {
         } else {
             Kind::Forbidden
         };
-        findings.deny(Violation::new(at("source"), Code::ImageSource, kind, detail));
+        findings.deny(Violation::new(
+            at("source"),
+            Code::ImageSource,
+            kind,
+            detail,
+        ));
     }
     if let Some(url) = url {
         images::url_form(url, Backend::Libvirt, at("source.url"), findings);
         no_user(url, findings);
     }
-    let is_container = url.as_deref().is_some_and(|url| url.starts_with("docker://"));
-    if let Some(url) = url.as_deref().filter(|url| is_container && !has_digest(url)) {
+    let is_container = url
+        .as_deref()
+        .is_some_and(|url| url.starts_with("docker://"));
+    if let Some(url) = url
+        .as_deref()
+        .filter(|url| is_container && !has_digest(url))
+    {
         let detail = "must end with the digest of the content, '@sha256:' and 64 lower-case hexadecimal digits: a tag can get another content, and Machines that name this image would differ";
         let code = Code::ImageDigestRequired;
         let fault = Violation::new(at("source.url"), code, Kind::Invalid, detail);
@@ -151,7 +161,11 @@ fn min_disk_size(spec: &MachineImageSpec, findings: &mut Findings) {
 
 /// Rule [`Code::UnsupportedImageOs`].
 fn os(spec: &MachineImageSpec, findings: &mut Findings) {
-    if let Some(text) = spec.os.as_deref().filter(|text| ImageOs::parse(text).is_none()) {
+    if let Some(text) = spec
+        .os
+        .as_deref()
+        .filter(|text| ImageOs::parse(text).is_none())
+    {
         let path = FieldPath::field("os");
         let code = Code::UnsupportedImageOs;
         findings.deny(form::unsupported::<ImageOs>(path, text, code));

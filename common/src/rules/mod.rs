@@ -64,7 +64,9 @@ use crate::code::Code;
 use crate::normalize::{Base, Intent, Merged, Pins, TemplateChoice, merge};
 use crate::violation::{Findings, Reference};
 use libvirthosts::intent::HostIntent;
-use rule::{Check, Governed, ImageRequest, Lookup, ObjectName, Parts, Subject, TemplateRequest, Update};
+use rule::{
+    Check, Governed, ImageRequest, Lookup, ObjectName, Parts, Subject, TemplateRequest, Update,
+};
 
 /// Every rule, file by file, in the order in which they run.
 pub const ALL: &[&[Rule]] = &[

@@ -96,6 +96,21 @@ pub(crate) async fn run(env: &Environment) {
         "spec": {"namespaceSelector": {}, "quota": {"cpu": 100}},
     });
     env.apply(&policy).await;
+    let image = json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "MachineImage",
+        "metadata": {"name": "debian-13"},
+        "spec": {"source": {"url": "https://images.example.com/debian.qcow2"}, "minDiskSize": "3Gi"},
+    });
+    env.apply(&image).await;
+    let disk = json!({"name": "root", "image": {"name": "debian-31"}});
+    let unknown = machine("unknown", &json!({"template": "small", "disks": [disk]}));
+    env.lab.apply(&unknown).await.unwrap_err();
+    let image = env.lab.objects(lab::objects::IMAGE, "");
+    let described = |image: &Value| image["status"]["usedBy"] == 0;
+    image
+        .until("debian-13", "to have a status", described)
+        .await
+        .unwrap();
     env.apply(&network(1_500)).await;
     env.apply(&secret("first")).await;
     let copies =

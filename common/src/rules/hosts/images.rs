@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::api::machine::Image;
-use crate::normalize::{Filled, Item};
 use crate::api::normalized::Normalized;
 use crate::catalog::{HostRow, Need};
 use crate::code::Code;
+use crate::normalize::{Filled, Item};
 use crate::normalize::{Leaf, Merged};
 use crate::violation::{Findings, Kind, Violation};
 use crate::words::name_list;

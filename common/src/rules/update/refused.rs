@@ -381,11 +381,14 @@ fn show_image(image: &Image) -> String {
         secret_ref,
         volume,
     } = image;
+    // The source of a MachineImage is not the user's.
+    if let Some(name) = name {
+        return format!("{{name: {}}}", shortened(name));
+    }
     let secret = secret_ref.as_ref().and_then(|secret| secret.name.clone());
     // A URL may have a password or a token.
     let url = url.as_deref().map(redacted);
     let parts = [
-        ("name", name),
         ("url", &url),
         ("checksum", checksum),
         ("persistentVolumeClaim", persistent_volume_claim),

@@ -60,6 +60,10 @@ pub(crate) struct FakeCluster {
     pub(crate) data_volumes: BTreeMap<String, DataVolume>,
     /// Whether the StorageClass binds volumes only once the guest has a node.
     pub(crate) first_consumer: bool,
+    /// Shared imports of MachineImages, by name.
+    pub(crate) imports: BTreeMap<String, DataVolume>,
+    /// MachineImages that have another source now.
+    pub(crate) outdated_images: Vec<String>,
     /// DataVolumes as they were created, by name.
     import_specs: BTreeMap<String, types::DataVolume>,
     pub(crate) secret: Option<Secret>,
@@ -107,6 +111,8 @@ impl FakeCluster {
             claims: BTreeMap::new(),
             data_volumes: BTreeMap::new(),
             first_consumer: false,
+            imports: BTreeMap::new(),
+            outdated_images: vec![],
             import_specs: BTreeMap::new(),
             secret: None,
             contents: BTreeMap::new(),
@@ -218,6 +224,13 @@ impl FakeCluster {
             claims,
             data_volumes,
             sources,
+            image_namespace: "images".into(),
+            imports: self
+                .imports
+                .iter()
+                .map(|(name, import)| (name.clone(), Arc::new(import.clone())))
+                .collect(),
+            outdated_images: self.outdated_images.clone(),
             existing_uids: self.existing_uids.clone(),
             secret: self.secret.clone().map(Arc::new),
             contents: references

@@ -64,7 +64,11 @@ pub(super) fn report(
     if let Some(fault) = &findings.unfit {
         conditions.set("Normalized", "False", fault);
     } else {
-        let verdict = normalized(findings.block, observed.template.as_deref());
+        let verdict = normalized(
+            findings.block,
+            observed.template.as_deref(),
+            &observed.outdated_images,
+        );
         conditions.set("Normalized", "True", &verdict);
     }
     if findings.paused {

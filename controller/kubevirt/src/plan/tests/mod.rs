@@ -18,6 +18,7 @@ mod properties;
 mod protection;
 mod restart;
 mod secrets;
+mod shared_imports;
 mod status;
 
 use common::api::choice::{Phase, ReclaimPolicy};
