@@ -315,6 +315,40 @@ fn known_template<'a>(
     }
 }
 
+/// The MachineImages that the stored block has and the spec still names, and all that it names, by name of the disk or
+/// CD-ROM.
+fn images(
+    merged: &Merged<'_>,
+    stored: Option<&Normalized>,
+    catalog: &dyn Catalog,
+    findings: &mut Findings,
+) -> (BTreeMap<String, PinnedImage>, BTreeMap<String, PinnedImage>) {
+    let kept = stored.map(|block| rules::kept_images(merged, images_in(block)));
+    let kept = kept.unwrap_or_default();
+    let request = ImageRequest {
+        merged,
+        kept: &kept,
+        catalog,
+    };
+    let images = rules::choose_images(&request, findings);
+    (kept, images)
+}
+
+/// The backend of a spec that names none, and the one that it has. A machine stays on its backend, even if its block no
+/// longer matches its spec.
+fn backends(
+    spec: &MachineSpec,
+    stored: Option<Backend>,
+    restored: Option<&Normalized>,
+    settings: &Settings,
+) -> (Backend, Backend) {
+    let pinned = stored
+        .or(restored.map(|block| block.backend))
+        .unwrap_or(settings.default_backend);
+    let chosen = spec.backend.as_deref().and_then(Backend::parse);
+    (pinned, chosen.unwrap_or(pinned))
+}
+
 /// Resolves an intent: references → pins → block, with the findings of all rules. `restored` is the block
 /// that was sent with a new object and matches its intent, as in a restored backup.
 fn resolve(
@@ -341,24 +375,11 @@ fn resolve(
     };
     let template = rules::choose_template(&request, findings);
     let plain = merge(&intent, &template);
-    let kept_images = old_block.map(|block| rules::kept_images(&plain, images_in(block)));
-    let kept_images = kept_images.unwrap_or_default();
-    let request = ImageRequest {
-        merged: &plain,
-        kept: &kept_images,
-        catalog,
-    };
-    let images = rules::choose_images(&request, findings);
+    let (kept_images, images) = images(&plain, old_block, catalog, findings);
     let merged = plain.with_images(&images);
 
-    // A machine stays on its backend, even if its block no longer matches its spec.
     let stored_backend = old.and_then(Old::backend);
-    let pinned = stored_backend
-        .or(restored.map(|block| block.backend))
-        .unwrap_or(settings.default_backend);
-    let chosen = object.spec.backend.as_deref().and_then(Backend::parse);
-    let backend = chosen.unwrap_or(pinned);
-
+    let (pinned, backend) = backends(&object.spec, stored_backend, restored, settings);
     let kept = old.zip(old_block);
     let kept = kept.map(|(old, block)| kept_choices(&merged, backend, old, block));
     let (storage_classes, reclaim_policies) = kept.unwrap_or_default();

@@ -86,16 +86,8 @@ pub(crate) async fn env() -> (Environment, LogPosition) {
     (env, start)
 }
 
-/// Creates, changes, restarts and deletes a network, a Machine with each kind of disk and a Secret of the operator, and
-/// a Machine with a Secret of its user.
-pub(crate) async fn run(env: &Environment) {
-    let machines = env.machines();
-    let policy = json!({
-        "apiVersion": "vitistack.io/v1alpha1", "kind": "MachinePolicy",
-        "metadata": {"name": "all"},
-        "spec": {"namespaceSelector": {}, "quota": {"cpu": 100}},
-    });
-    env.apply(&policy).await;
+/// An image that gets a status, and a Machine that names one which does not exist.
+async fn describe_image(env: &Environment) {
     let image = json!({
         "apiVersion": "vitistack.io/v1alpha1", "kind": "MachineImage",
         "metadata": {"name": "debian-13"},
@@ -111,6 +103,19 @@ pub(crate) async fn run(env: &Environment) {
         .until("debian-13", "to have a status", described)
         .await
         .unwrap();
+}
+
+/// Creates, changes, restarts and deletes a network, a Machine with each kind of disk and a Secret of the operator, and
+/// a Machine with a Secret of its user.
+pub(crate) async fn run(env: &Environment) {
+    let machines = env.machines();
+    let policy = json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "MachinePolicy",
+        "metadata": {"name": "all"},
+        "spec": {"namespaceSelector": {}, "quota": {"cpu": 100}},
+    });
+    env.apply(&policy).await;
+    describe_image(env).await;
     env.apply(&network(1_500)).await;
     env.apply(&secret("first")).await;
     let copies =

@@ -32,7 +32,7 @@ pub fn data_volume(
     images: &str,
 ) -> Option<DataVolume> {
     let pin = volume.disk.image_pin.as_ref();
-    let source_ref = pin.and_then(|pin| source_ref(pin));
+    let source_ref = pin.and_then(source_ref);
     let source = match (&source_ref, import_name(&volume.disk)) {
         (Some(_), _) => DataVolumeSource::default(),
         (None, Some(import)) => clone_of(images, &import),

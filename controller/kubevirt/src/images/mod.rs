@@ -9,7 +9,7 @@
 
 mod state;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -160,6 +160,3 @@ async fn remove(api: &GuardedClient, import: &DataVolume) -> Result<bool, ApiErr
         Ok(_) | Err(_) => Ok(true),
     }
 }
-
-/// How many Machines name each MachineImage.
-type Uses = BTreeMap<Box<str>, u32>;

@@ -1,6 +1,6 @@
 //! The state of MachineImages, from the caches alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use common::api::machine_image::{ImageImport, MachineImageStatus};
 use common::bounds::IMAGE_IMPORTS_MAX;
@@ -11,13 +11,14 @@ use controller_core::machine::{CachedMachine, Machine};
 use controller_core::objects::{Image, Meta as _};
 use controller_core::plan::Now;
 
-use super::Uses;
 use crate::caches::KubeVirtCaches;
 use crate::objects::DataVolume;
 
 /// How many Machines name each MachineImage.
-pub(super) fn uses<'m>(machines: impl Iterator<Item = &'m CachedMachine>) -> Uses {
-    let mut uses = Uses::new();
+pub(super) fn uses<'m>(
+    machines: impl Iterator<Item = &'m CachedMachine>,
+) -> BTreeMap<Box<str>, u32> {
+    let mut uses: BTreeMap<Box<str>, u32> = BTreeMap::new();
     for machine in machines {
         for image in machine.images() {
             *uses.entry(image.into()).or_default() += 1;
