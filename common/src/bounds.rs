@@ -35,6 +35,8 @@ pub const DISKS_MAX: usize = 64;
 pub const CDROMS_MAX: usize = 16;
 /// Most network cards of a machine: one PCI slot each, beside the disks.
 pub const NETWORKS_MAX: usize = 32;
+/// Most imports of one image: one for each storage class and volume mode, and a cluster has a few dozen classes.
+pub const IMAGE_IMPORTS_MAX: usize = 64;
 /// Most labels of a selector and most entries of cloud-init's metadata.
 pub const LABELS_MAX: usize = 64;
 /// Most storage classes that a libvirt host offers: one pool each.

@@ -20,6 +20,15 @@ pub const LABEL_MACHINE: &str = "vitistack.io/machine";
 /// Label of a claim: the name of its disk.
 pub const LABEL_DISK: &str = "vitistack.io/disk";
 
+/// Label of an import of a MachineImage: digest of what is imported.
+pub const LABEL_IMAGE_SOURCE: &str = "vitistack.io/image-source";
+/// Annotation of an import of a MachineImage: name of the MachineImage for which it was made first.
+pub const ANNOTATION_IMAGE: &str = "machine.vitistack.io/image";
+/// Annotation that CDI reads: `true` binds the volume of a DataVolume although no pod uses it.
+pub const CDI_BIND_IMMEDIATELY: &str = "cdi.kubevirt.io/storage.bind.immediate.requested";
+/// Annotation that CDI reads: `false` keeps a DataVolume after it has finished.
+pub const CDI_DELETE_AFTER_COMPLETION: &str = "cdi.kubevirt.io/storage.deleteAfterCompletion";
+
 /// Label that the controller sets on the objects of a Machine whose spec has `deletionProtection: true`, and that
 /// administrators set on namespaces: with the value `true` a ValidatingAdmissionPolicy refuses the deletion.
 pub const LABEL_DELETION_PROTECTION: &str = "vitistack.io/deletion-protection";

@@ -239,6 +239,8 @@ pub struct Warning {
 pub enum Reference {
     /// A `MachineTemplate` of this name.
     Template(String),
+    /// A `MachineImage` of this name.
+    Image(String),
     /// A `StorageClass` of this name.
     StorageClass(String),
     /// A `NetworkConfiguration` of this name, in the namespace of the object under review.

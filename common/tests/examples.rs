@@ -2,9 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::path::Path;
+use std::sync::Arc;
 
 use common::admission::{ObjectKind, Request, Settings, Stage, Verdict, review};
-use common::catalog::{NetworkRow, StaticCatalog, StorageClassRow};
+use common::catalog::{ImageRow, NetworkRow, StaticCatalog, StorageClassRow};
 
 fn judge(file: &str) -> Verdict {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -90,4 +91,51 @@ fn every_fault_of_the_faulty_example_is_reported_with_the_documented_text() {
     let (heading, bullets) = answer.split_once('\n').unwrap();
     assert_eq!(heading.trim_end(), "The Machine \"faulty-vm\" is invalid:");
     assert_eq!(messages, bullets.lines().collect::<Vec<_>>());
+}
+
+/// The objects of a file with several documents.
+fn documents(file: &str) -> Vec<serde_json::Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../manifests/examples")
+        .join(file);
+    let text = std::fs::read_to_string(path).unwrap();
+    let documents = text.split("\n---\n");
+    documents
+        .map(|text| serde_saphyr::from_str(text).unwrap())
+        .collect()
+}
+
+#[test]
+fn the_example_images_are_accepted_and_the_machine_boots_from_one_of_them() {
+    let mut catalog = StaticCatalog {
+        storage_classes: [("standard".to_owned(), StorageClassRow::default())].into(),
+        default_storage_class: Some("standard".to_owned()),
+        ..StaticCatalog::default()
+    };
+    let judge = |kind, object: &serde_json::Value, catalog: &StaticCatalog| {
+        let request = Request {
+            kind,
+            stage: Stage::Mutate,
+            namespace: "default",
+            object: &object.to_string(),
+            old: None,
+        };
+        review(&request, catalog, &Settings::default())
+    };
+    for image in documents("images/images.yaml") {
+        let verdict = judge(ObjectKind::MachineImage, &image, &catalog);
+        assert_eq!(verdict.findings.violations, []);
+        let name = image["metadata"]["name"].as_str().unwrap();
+        let spec = serde_json::from_value(image["spec"].clone()).unwrap();
+        let row = ImageRow::new(name, &spec).unwrap();
+        catalog.images.insert(name.to_owned(), Arc::new(row));
+    }
+    let [machine] = &documents("images/machine.yaml")[..] else {
+        panic!("one Machine");
+    };
+    let verdict = judge(ObjectKind::Machine, machine, &catalog);
+    assert_eq!(verdict.findings.violations, []);
+    let block: serde_json::Value = serde_json::from_str(&verdict.block.unwrap()).unwrap();
+    assert_eq!(block["firmware"]["type"], "efi");
+    assert_eq!(block["disks"][0]["image"]["name"], "debian-13");
 }

@@ -51,6 +51,11 @@ pub(crate) struct Args {
     #[arg(long, env = "NAMESPACE", default_value = "kubevirt-operator-system", value_parser = namespace)]
     pub(crate) namespace: String,
 
+    /// Namespace that MachineImages are imported into on KubeVirt, which only administrators may use. Empty: that of
+    /// the operator.
+    #[arg(long, env = "IMAGE_NAMESPACE", default_value = "", value_parser = optional_namespace)]
+    image_namespace: String,
+
     /// Format of the log.
     #[arg(long, env = "LOG_FORMAT", default_value = "json")]
     pub(crate) log_format: LogFormat,
@@ -58,6 +63,17 @@ pub(crate) struct Args {
     /// Lowest level that is logged.
     #[arg(long, env = "LOG_LEVEL", default_value = "info")]
     pub(crate) log_level: LogLevel,
+}
+
+impl Args {
+    /// The namespace of the imports of MachineImages.
+    pub(crate) fn image_namespace(&self) -> &str {
+        if self.image_namespace.is_empty() {
+            &self.namespace
+        } else {
+            &self.image_namespace
+        }
+    }
 }
 
 /// Values of `--on-foreign-stop`.
@@ -87,6 +103,13 @@ fn interval(text: &str) -> Result<GoDuration, String> {
         return Err(format!("the interval must be at least {INTERVAL_MIN}"));
     }
     Ok(interval)
+}
+
+fn optional_namespace(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Ok(String::new());
+    }
+    namespace(text)
 }
 
 /// Parses a DNS label: the form of every namespace name.
@@ -126,6 +149,7 @@ mod tests {
         assert_eq!(args.on_foreign_stop, ForeignStop::Restore);
         assert!(args.leader_election);
         assert_eq!(args.namespace, "kubevirt-operator-system");
+        assert_eq!(args.image_namespace(), "kubevirt-operator-system");
     }
 
     #[test]

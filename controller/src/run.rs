@@ -212,6 +212,12 @@ impl Parts {
             api.clone(),
             events.clone(),
         );
+        let images = controller_kubevirt::images::maintain(
+            caches.clone(),
+            kubevirt.clone(),
+            api.clone(),
+            args.image_namespace().to_owned(),
+        );
         let backends = Backends {
             kubevirt: controller_kubevirt::backend(
                 kubevirt,
@@ -219,6 +225,7 @@ impl Parts {
                 (api.clone(), events.clone()),
                 cluster_uid.clone(),
                 args.on_foreign_stop.into(),
+                args.image_namespace(),
             ),
             libvirt: controller_libvirt::backend(
                 fleet,
@@ -240,6 +247,7 @@ impl Parts {
         let queue = triggers.queue.clone();
         tokio::select! {
             never = finalizers => match never {},
+            never = images => match never {},
             () = work(context, queue, args.max_concurrent_reconciles, stop) => {}
             never = requeue_after_reacquiring(&guard, &triggers, &caches) => match never {},
         }

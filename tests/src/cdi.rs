@@ -94,7 +94,11 @@ fn spec(checksums: bool) -> Value {
         }),
     );
     let spec = json!({
-        "source": source, "pvc": claim, "storage": claim, "contentType": text(),
+        "source": source,
+        "sourceRef": object(&["kind", "name"], &json!({
+            "kind": text(), "namespace": text(), "name": text(),
+        })),
+        "pvc": claim, "storage": claim, "contentType": text(),
         "priorityClassName": text(), "preallocation": {"type": "boolean"},
     });
     object(&[], &spec)

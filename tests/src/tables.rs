@@ -178,7 +178,13 @@ fn change_block(object: &mut Value, changes: Option<&Value>) {
 
 /// Whether objects of the kind have no namespace.
 pub fn is_cluster_scoped(kind: &str) -> bool {
-    ["MachineTemplate", "LibvirtHost", "MachinePolicy"].contains(&kind)
+    [
+        "MachineTemplate",
+        "LibvirtHost",
+        "MachinePolicy",
+        "MachineImage",
+    ]
+    .contains(&kind)
 }
 
 /// The cases of a family of rules.

@@ -334,6 +334,7 @@ fn object_kind(review: &Request<'_>) -> Option<ObjectKind> {
         "NetworkConfiguration" => Some(ObjectKind::NetworkConfiguration),
         "LibvirtHost" => Some(ObjectKind::LibvirtHost),
         "MachinePolicy" => Some(ObjectKind::MachinePolicy),
+        "MachineImage" => Some(ObjectKind::MachineImage),
         _ => None,
     }
 }

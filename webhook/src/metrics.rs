@@ -144,6 +144,7 @@ fn kind_label(kind: ObjectKind) -> &'static str {
         ObjectKind::NetworkConfiguration => "NetworkConfiguration",
         ObjectKind::LibvirtHost => "LibvirtHost",
         ObjectKind::MachinePolicy => "MachinePolicy",
+        ObjectKind::MachineImage => "MachineImage",
     }
 }
 

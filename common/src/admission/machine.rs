@@ -7,12 +7,13 @@ use super::decode::{self, Metadata, RawObject, Status};
 use super::{Request, Stage, Verdict, ratchet};
 use crate::api::choice::{Backend, Choice as _, ReclaimPolicy};
 use crate::api::machine::MachineSpec;
+use crate::api::machine_image::PinnedImage;
 use crate::api::normalized::{BLOCK_VERSION, Normalized, NormalizedDisk, TemplatePin};
 use crate::catalog::{Catalog, MachineName};
 use crate::normalize::{
-    Intent, Merged, Pins, TemplateChoice, disks_without_serial, hash, merge, pins_of,
+    Intent, Merged, Pins, TemplateChoice, disks_without_serial, hash, images_in, merge, pins_of,
 };
-use crate::rules::rule::{Governed, KnownTemplate, Lookup, TemplateRequest, Update};
+use crate::rules::rule::{Governed, ImageRequest, KnownTemplate, Lookup, TemplateRequest, Update};
 use crate::rules::{self, Settings, limits};
 use crate::violation::{Findings, Warning};
 use crate::words::listed;
@@ -259,6 +260,7 @@ struct KeptPins {
     backend: Option<Backend>,
     storage_classes: BTreeMap<String, String>,
     reclaim_policies: BTreeMap<String, ReclaimPolicy>,
+    images: BTreeMap<String, PinnedImage>,
     disks_without_serial: BTreeSet<String>,
 }
 
@@ -271,6 +273,7 @@ impl KeptPins {
         looked_up.backend = self.backend.unwrap_or(looked_up.backend);
         looked_up.storage_classes.extend(self.storage_classes);
         looked_up.reclaim_policies.extend(self.reclaim_policies);
+        looked_up.images.extend(self.images);
         looked_up.disks_without_serial = self.disks_without_serial;
         looked_up
     }
@@ -283,9 +286,11 @@ fn kept_choices(
     old: &Old<'_>,
     block: &Normalized,
 ) -> (BTreeMap<String, String>, BTreeMap<String, ReclaimPolicy>) {
-    let template = pins_of(block).template;
+    let Pins {
+        template, images, ..
+    } = pins_of(block);
     let intent = old.object.intent();
-    let old = merge(&intent, &template);
+    let old = merge(&intent, &template).with_images(&images);
     (
         rules::kept_classes(merged, backend, &old, block),
         rules::kept_reclaim_policies(merged, &old, block),
@@ -308,6 +313,40 @@ fn known_template<'a>(
         (None, Some(pin)) => KnownTemplate::Restored(pin),
         (None, None) => KnownTemplate::Nothing,
     }
+}
+
+/// The MachineImages that the stored block has and the spec still names, and all that it names, by name of the disk or
+/// CD-ROM.
+fn images(
+    merged: &Merged<'_>,
+    stored: Option<&Normalized>,
+    catalog: &dyn Catalog,
+    findings: &mut Findings,
+) -> (BTreeMap<String, PinnedImage>, BTreeMap<String, PinnedImage>) {
+    let kept = stored.map(|block| rules::kept_images(merged, images_in(block)));
+    let kept = kept.unwrap_or_default();
+    let request = ImageRequest {
+        merged,
+        kept: &kept,
+        catalog,
+    };
+    let images = rules::choose_images(&request, findings);
+    (kept, images)
+}
+
+/// The backend of a spec that names none, and the one that it has. A machine stays on its backend, even if its block no
+/// longer matches its spec.
+fn backends(
+    spec: &MachineSpec,
+    stored: Option<Backend>,
+    restored: Option<&Normalized>,
+    settings: &Settings,
+) -> (Backend, Backend) {
+    let pinned = stored
+        .or(restored.map(|block| block.backend))
+        .unwrap_or(settings.default_backend);
+    let chosen = spec.backend.as_deref().and_then(Backend::parse);
+    (pinned, chosen.unwrap_or(pinned))
 }
 
 /// Resolves an intent: references → pins → block, with the findings of all rules. `restored` is the block
@@ -335,16 +374,12 @@ fn resolve(
         catalog,
     };
     let template = rules::choose_template(&request, findings);
-    let merged = merge(&intent, &template);
+    let plain = merge(&intent, &template);
+    let (kept_images, images) = images(&plain, old_block, catalog, findings);
+    let merged = plain.with_images(&images);
 
-    // A machine stays on its backend, even if its block no longer matches its spec.
     let stored_backend = old.and_then(Old::backend);
-    let pinned = stored_backend
-        .or(restored.map(|block| block.backend))
-        .unwrap_or(settings.default_backend);
-    let chosen = object.spec.backend.as_deref().and_then(Backend::parse);
-    let backend = chosen.unwrap_or(pinned);
-
+    let (pinned, backend) = backends(&object.spec, stored_backend, restored, settings);
     let kept = old.zip(old_block);
     let kept = kept.map(|(old, block)| kept_choices(&merged, backend, old, block));
     let (storage_classes, reclaim_policies) = kept.unwrap_or_default();
@@ -356,6 +391,7 @@ fn resolve(
         backend: stored_backend,
         storage_classes,
         reclaim_policies,
+        images: kept_images,
         disks_without_serial: disks_without_serial(old_block.or(restored)),
     };
     let lookup = Lookup {
@@ -384,6 +420,7 @@ fn resolve(
         storage_classes,
         reclaim_policies: kept.reclaim_policies.clone(),
         reclaim_policy: rules::default_reclaim_policy(&policies, settings),
+        images: images.clone(),
         disks_without_serial: kept.disks_without_serial.clone(),
     };
     let named = intent.template();

@@ -12,6 +12,7 @@ mod block;
 mod decode;
 mod deletion;
 mod host;
+mod image;
 mod lenient;
 mod machine;
 mod network;
@@ -88,6 +89,7 @@ pub fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings)
         ObjectKind::NetworkConfiguration => network::review(request, catalog),
         ObjectKind::LibvirtHost => host::review(request),
         ObjectKind::MachinePolicy => policy::review(request),
+        ObjectKind::MachineImage => image::review(request),
     };
     if request.stage == Stage::Validate {
         // The mutating stage has already returned them.
@@ -101,9 +103,14 @@ pub fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings)
 }
 
 /// Fields in the order of the API reference. Violations of other fields, such as the name, come first.
-const FIELD_ORDER: [&str; 40] = [
+const FIELD_ORDER: [&str; 45] = [
     "description",
     "deprecated",
+    "source",
+    "os",
+    "minDiskSize",
+    "firmware",
+    "defaultUser",
     "uri",
     "credentialsSecretRef",
     "virtType",

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::api::machine::MachineSpec;
+use crate::api::machine_image::MachineImageSpec;
 use crate::api::machine_policy::MachinePolicySpec;
 use crate::api::network::NetworkConfigurationSpec;
 use crate::code::Code;
@@ -102,6 +103,12 @@ impl NamedItems for HostIntent {
 }
 
 impl NamedItems for MachinePolicySpec {
+    fn item_name(&self, _: &str, _: usize) -> Option<&str> {
+        None
+    }
+}
+
+impl NamedItems for MachineImageSpec {
     fn item_name(&self, _: &str, _: usize) -> Option<&str> {
         None
     }

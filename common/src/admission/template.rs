@@ -74,6 +74,7 @@ fn check(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> Mach
         storage_classes: BTreeMap::new(),
         reclaim_policy: ReclaimPolicy::Delete,
         reclaim_policies: BTreeMap::new(),
+        images: BTreeMap::new(),
         disks_without_serial: BTreeSet::new(),
     };
     rules::resolve(&intent, &merged, &pins, VCPUS_MAX, findings);

@@ -67,6 +67,13 @@ choices! {
         /// A libvirt domain on a `LibvirtHost`.
         Libvirt = "libvirt",
     }
+    /// Family of the operating system in an image.
+    ImageOs {
+        /// Linux.
+        Linux = "linux",
+        /// Windows.
+        Windows = "windows",
+    }
     /// Desired power state of a machine.
     PowerState {
         /// Powered on.

@@ -13,4 +13,6 @@ pub enum ObjectKind {
     LibvirtHost,
     /// `MachinePolicy`
     MachinePolicy,
+    /// `MachineImage`
+    MachineImage,
 }

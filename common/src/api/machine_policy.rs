@@ -187,6 +187,12 @@ pub struct ImagePolicy {
     /// Whether images may be copies of PersistentVolumeClaims. Default true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claims: Option<bool>,
+    /// Names of MachineImages, at most 256, in which * stands for any characters. A disk or drive that names an
+    /// image is held to these names only, not to sources, claims and volumes: the administrator wrote the source of a
+    /// MachineImage. Default: all MachineImages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<schema::NameGlob>>", length(max = bounds::POLICY_ITEMS_MAX))]
+    pub names: Option<Vec<String>>,
     /// Names of volumes in the imagePool of a LibvirtHost, at most 256, in which * stands for any
     /// characters. Default: all volumes.
     #[serde(skip_serializing_if = "Option::is_none")]

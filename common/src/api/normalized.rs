@@ -14,8 +14,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choice::{
-    AccessMode, Backend, DiskBus, FirmwareType, MachineType, NicModel, PowerState, ReclaimPolicy,
-    TemplateSource, VolumeMode,
+    AccessMode, Backend, DiskBus, FirmwareType, ImageOs, MachineType, NicModel, PowerState,
+    ReclaimPolicy, TemplateSource, VolumeMode,
 };
 use super::machine::Image;
 use super::schema;
@@ -168,9 +168,13 @@ pub struct NormalizedDisk {
     pub boot_order: Option<u32>,
     /// Bus that the disk is attached to in the guest.
     pub bus: DiskBus,
-    /// Image that the new volume is filled with. Absent: an empty disk.
+    /// Image that the new volume is filled with; of a MachineImage, its name and its source when the disk was added.
+    /// Absent: an empty disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
+    /// What else the MachineImage said when the disk was added. Present exactly if image has a name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_pin: Option<ImagePin>,
     /// Name of the disk.
     #[schemars(with = "schema::Label")]
     pub name: String,
@@ -198,6 +202,36 @@ pub struct NormalizedDisk {
     pub volume_name: Option<String>,
 }
 
+/// A MachineImage beside the source that is part of the image: its content when the webhook resolved the name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ImagePin {
+    /// CDI's DataSource that the volume is a clone of. Absent: the source is part of the image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_source: Option<PinnedDataSource>,
+    /// Whether machines that boot from the image have UEFI firmware by default. Absent: the image does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub efi: Option<bool>,
+    /// Smallest capacity of a volume that holds the image: a quantity in bytes.
+    #[schemars(with = "schema::QuantityText")]
+    pub min_disk_size: Bytes,
+    /// Family of the operating system: linux or windows. Absent: the image does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub os: Option<ImageOs>,
+}
+
+/// A DataSource of CDI.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PinnedDataSource {
+    /// Name of the DataSource.
+    #[schemars(with = "schema::ObjectName")]
+    pub name: String,
+    /// Namespace of the DataSource.
+    #[schemars(with = "schema::Label")]
+    pub namespace: String,
+}
+
 /// A CD-ROM drive of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -206,9 +240,13 @@ pub struct NormalizedCdrom {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub boot_order: Option<u32>,
-    /// Image in the drive. Absent: an empty drive.
+    /// Image in the drive; of a MachineImage, its name and its source when the image was put into the drive. Absent: an
+    /// empty drive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
+    /// What else the MachineImage said when the image was put into the drive. Present exactly if image has a name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_pin: Option<ImagePin>,
     /// Name of the drive.
     #[schemars(with = "schema::Label")]
     pub name: String,

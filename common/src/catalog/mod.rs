@@ -2,7 +2,7 @@
 //! command line with maps.
 //!
 //! ```text
-//! templates, classes, networks   by name
+//! templates, images, classes, networks   by name
 //! machines   values that must be unique, and the Machines that have them
 //! segments   which network cards receive each other's frames
 //! claims     PersistentVolumeClaims and the Machines that they were created for
@@ -37,6 +37,7 @@ pub use self::usage::{Usage, amount};
 
 use crate::api::choice::TemplateSource;
 use crate::api::machine::{Cpu, Disk, Memory, Resources};
+use crate::api::machine_image::{MachineImageSpec, PinnedImage};
 use crate::api::template::TemplateContent;
 use crate::mac::Mac;
 use crate::names;
@@ -59,12 +60,35 @@ pub struct StorageClassRow {
     pub allows_expansion: bool,
 }
 
+/// The parts of a `MachineImage` that rules read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageRow {
+    /// What the block of a Machine that names the image gets.
+    pub pinned: PinnedImage,
+    /// Why not to use it any more, from `spec.deprecated`.
+    pub deprecated: Option<String>,
+}
+
+impl ImageRow {
+    /// The row of a `MachineImage`. `None` if it was written past admission and has no source or no size.
+    pub fn new(name: &str, spec: &MachineImageSpec) -> Option<Self> {
+        Some(Self {
+            pinned: spec.pinned(name)?,
+            deprecated: spec.deprecated.clone(),
+        })
+    }
+}
+
 /// What rules can look up. Implementations answer from memory: no method sends a request.
 pub trait Catalog {
     /// The `MachineTemplate` of this name. Not called for built-in templates.
     fn template(&self, name: &str) -> Option<Arc<TemplateRow>>;
     /// Names of all `MachineTemplate`s, in any order. Called only if a name is not found.
     fn template_names(&self) -> Vec<String>;
+    /// The `MachineImage` of this name.
+    fn image(&self, name: &str) -> Option<Arc<ImageRow>>;
+    /// Names of all `MachineImage`s, in any order. Called only if a name is not found.
+    fn image_names(&self) -> Vec<String>;
     /// The storage class of this name.
     fn storage_class(&self, name: &str) -> Option<StorageClassRow>;
     /// Names of all storage classes, in any order. Called only if a name is not found.
@@ -151,6 +175,8 @@ pub fn has_claim(machines: &Machines, claims: &Claims, namespace: &str, claim: &
 pub struct StaticCatalog {
     /// `MachineTemplate`s by name.
     pub templates: BTreeMap<String, Arc<TemplateRow>>,
+    /// `MachineImage`s by name.
+    pub images: BTreeMap<String, Arc<ImageRow>>,
     /// Storage classes by name.
     pub storage_classes: BTreeMap<String, StorageClassRow>,
     /// Name of the default storage class.
@@ -178,6 +204,14 @@ impl Catalog for StaticCatalog {
 
     fn template_names(&self) -> Vec<String> {
         self.templates.keys().cloned().collect()
+    }
+
+    fn image(&self, name: &str) -> Option<Arc<ImageRow>> {
+        self.images.get(name).cloned()
+    }
+
+    fn image_names(&self) -> Vec<String> {
+        self.images.keys().cloned().collect()
     }
 
     fn storage_class(&self, name: &str) -> Option<StorageClassRow> {

@@ -44,6 +44,8 @@ pub struct Policy {
     pub sources: Option<Vec<UrlPrefix>>,
     /// Whether images may be copies of claims.
     pub allows_claims: bool,
+    /// Names of MachineImages that are allowed; `None`: all.
+    pub image_names: Option<Vec<Glob>>,
     /// Patterns for the names of volumes that images may be.
     pub volumes: Option<Vec<Glob>>,
     /// Reclaim policies that are allowed.
@@ -229,6 +231,7 @@ impl Policy {
                 .unwrap_or_default(),
             sources: list(images.sources, |text| text.parse().ok()),
             allows_claims: images.claims.unwrap_or(true),
+            image_names: globs(images.names),
             volumes: globs(images.volumes),
             reclaim_policies: list(reclaim.allow, ReclaimPolicy::parse),
             default_reclaim_policy: reclaim.default.as_deref().and_then(ReclaimPolicy::parse),

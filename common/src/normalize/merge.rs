@@ -4,7 +4,10 @@
 //! name: the template's items first, in their order, then the user's additional ones. No value is
 //! parsed. Each value keeps the path at which its author wrote it, and violations are reported there.
 
-use crate::api::machine::{Cdrom, Disk, MachineSpec, Network};
+use std::collections::BTreeMap;
+
+use crate::api::machine::{Cdrom, Disk, Image, MachineSpec, Network};
+use crate::api::machine_image::PinnedImage;
 use crate::api::template::TemplateContent;
 use crate::bounds::{DISKS_MAX, NETWORKS_MAX};
 use crate::field_path::{FieldPath, Segment};
@@ -41,6 +44,24 @@ pub trait Named {
     }
 }
 
+/// An item that can be filled with an image.
+pub trait Filled: Named {
+    /// The image as its author wrote it.
+    fn written_image(&self) -> Option<&Image>;
+}
+
+impl Filled for Disk {
+    fn written_image(&self) -> Option<&Image> {
+        self.image.as_ref()
+    }
+}
+
+impl Filled for Cdrom {
+    fn written_image(&self) -> Option<&Image> {
+        self.image.as_ref()
+    }
+}
+
 impl Named for Disk {
     fn name(&self) -> Option<&str> {
         self.name.as_deref()
@@ -69,6 +90,42 @@ pub struct Item<'a, T> {
     user: Option<(usize, &'a T)>,
     /// The template's item, its index in the template, and the path that names the template.
     template: Option<(usize, &'a T, FieldPath)>,
+    /// The MachineImage that the item names, once it was looked up.
+    pinned: Option<&'a PinnedImage>,
+}
+
+impl<'a, T: Filled> Item<'a, T> {
+    /// The image as its author wrote it.
+    pub fn written_image(&self) -> Leaf<&'a Image> {
+        self.pick("image", |item: &'a T| item.written_image())
+    }
+
+    /// The name of a MachineImage, and the path at which its author wrote it.
+    pub fn image_name(&self) -> Leaf<&'a str> {
+        let written = self.written_image();
+        Leaf {
+            value: written.value.and_then(|image| image.name.as_deref()),
+            path: self.path("image.name", |item| item.written_image().is_some()),
+        }
+    }
+
+    /// The MachineImage that the item names. `None` if it names none, or one that was not found.
+    pub fn pinned_image(&self) -> Option<&'a PinnedImage> {
+        self.pinned
+    }
+
+    /// The image with its source: of a MachineImage that was found, what it says.
+    pub fn image(&self) -> Option<&'a Image> {
+        let pinned = self.pinned.map(|pinned| &pinned.image);
+        pinned.or(self.written_image().value)
+    }
+
+    fn pin(&mut self, images: &'a BTreeMap<String, PinnedImage>) {
+        let pinned = self.name().value.and_then(|name| images.get(name));
+        let name = self.image_name().value;
+        self.pinned =
+            pinned.filter(|pinned| name.is_some() && pinned.image.name.as_deref() == name);
+    }
 }
 
 impl<'a, T: Named> Item<'a, T> {
@@ -154,6 +211,14 @@ impl<'a> Merged<'a> {
             cdroms: merge_list("cdroms", list(user.cdroms.as_ref()), None),
             overlong: overlong.collect(),
         }
+    }
+
+    /// With the sources of the MachineImages that disks and CD-ROMs name, by name of the disk or CD-ROM.
+    #[must_use]
+    pub fn with_images(mut self, images: &'a BTreeMap<String, PinnedImage>) -> Self {
+        self.disks.iter_mut().for_each(|item| item.pin(images));
+        self.cdroms.iter_mut().for_each(|item| item.pin(images));
+        self
     }
 
     /// Lists that were longer than their bound: name, length and bound.
@@ -265,6 +330,7 @@ fn merge_list<'a, T: Named>(
                 list,
                 user,
                 template: Some((index, item, named)),
+                pinned: None,
             });
         }
     }
@@ -276,6 +342,7 @@ fn merge_list<'a, T: Named>(
                 list,
                 user: Some(entry),
                 template: None,
+                pinned: None,
             }),
     );
     merged

@@ -14,10 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) use hash::hash;
 pub use hash::intent_hash;
-pub use merge::{Base, Item, Leaf, Merged, Named};
+pub use merge::{Base, Filled, Item, Leaf, Merged, Named};
 
 use crate::api::choice::{Backend, ReclaimPolicy};
 use crate::api::machine::MachineSpec;
+use crate::api::machine_image::PinnedImage;
 use crate::api::normalized::{Normalized, TemplatePin};
 use crate::field_path::FieldPath;
 use crate::names;
@@ -71,6 +72,8 @@ pub struct Pins {
     pub reclaim_policies: BTreeMap<String, ReclaimPolicy>,
     /// Reclaim policy of other disks, if the intent names none.
     pub reclaim_policy: ReclaimPolicy,
+    /// MachineImages by name of the disk or CD-ROM that names them.
+    pub images: BTreeMap<String, PinnedImage>,
     /// Names of the disks that have no serial number unless the intent gives one: those of blocks of version 1.
     pub disks_without_serial: BTreeSet<String>,
 }
@@ -91,6 +94,7 @@ pub fn pins_of(block: &Normalized) -> Pins {
             .map(|disk| (disk.name.clone(), disk.reclaim_policy))
             .collect(),
         reclaim_policy: ReclaimPolicy::Delete,
+        images: images_in(block),
         disks_without_serial: disks_without_serial(Some(block)),
         template: match &block.template {
             Some(pin) => TemplateChoice::Pinned(Box::new(pin.clone())),
@@ -111,7 +115,20 @@ pub(crate) fn disks_without_serial(block: Option<&Normalized>) -> BTreeSet<Strin
     disks.map(|disk| disk.name.clone()).collect()
 }
 
-/// Merges an intent over the template of its pins.
+/// The MachineImages of a block, by name of the disk or CD-ROM.
+pub fn images_in(block: &Normalized) -> BTreeMap<String, PinnedImage> {
+    let disks = block.disks.iter();
+    let disks = disks.map(|it| (&it.name, it.image.as_ref(), it.image_pin.as_ref()));
+    let cdroms = block.cdroms.iter();
+    let cdroms = cdroms.map(|it| (&it.name, it.image.as_ref(), it.image_pin.as_ref()));
+    disks
+        .chain(cdroms)
+        .filter_map(|(name, image, pin)| Some((name.clone(), PinnedImage::of(image, pin)?)))
+        .collect()
+}
+
+/// Merges an intent over the template of its pins. Images that are named have no source yet:
+/// [`Merged::with_images`].
 pub fn merge<'a>(intent: &Intent<'a>, template: &'a TemplateChoice) -> Merged<'a> {
     let base = match (template, intent.template()) {
         (TemplateChoice::Pinned(pin), Some((_, path))) => Base::Template(&pin.content, path),

@@ -6,7 +6,8 @@
 use std::collections::BTreeSet;
 
 use crate::api::choice::{Backend, BootDevice, Choice as _};
-use crate::api::machine::Cdrom;
+use crate::api::machine::{Cdrom, Disk};
+use crate::api::machine_image::PinnedImage;
 use crate::api::normalized::{NormalizedCdrom, NormalizedDisk, NormalizedNetwork};
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -18,7 +19,7 @@ use super::rule::{Check, Parts, Subject, rules};
 use super::{disks, form, images, quantities};
 
 rules! {
-    "boot" Check::Part(cdroms), on MACHINES, Always, and [InvalidObjectName, SecretNameRequired, EmptyStorageClass] {
+    "boot" Check::Part(cdroms), on MACHINES, Always, and [InvalidObjectName, SecretNameRequired, EmptyStorageClass, DiskSmallerThanImage] {
         Refuse EmptyCdrom = "A CD-ROM drive is empty, and the backend is KubeVirt."
             because "KubeVirt supports empty drives only behind a feature gate."
             fix "Give an image, or remove the drive."
@@ -78,11 +79,12 @@ fn cdrom(
 ) -> Option<NormalizedCdrom> {
     let before = findings.violations.len();
     let name = disks::disk_name(merged, item.name(), findings);
-    let image = item.pick("image", |cdrom| cdrom.image.as_ref());
+    let image = item.written_image();
     if let Some(image) = image.value {
         let at = |part| item.path(part, |_| true);
         let fetched_by_cdi = backend == Backend::Kubevirt;
         images::source(image, backend, fetched_by_cdi, &at, findings);
+        images::resolved(item, backend, findings);
     } else if backend == Backend::Kubevirt {
         let detail = "KubeVirt does not support empty drives; give an image, or remove the drive";
         let fault = Violation::new(image.path, Code::EmptyCdrom, Kind::Required, detail);
@@ -97,13 +99,14 @@ fn cdrom(
         form::object_name(class, findings);
         None
     };
-    if findings.violations.len() > before {
+    if findings.violations.len() > before || images::is_unknown(merged, item) {
         return None;
     }
     Some(NormalizedCdrom {
         name: name?.to_owned(),
         boot_order: None,
-        image: image.value.cloned(),
+        image: item.image().cloned(),
+        image_pin: item.pinned_image().map(|pinned| pinned.pin.clone()),
         size,
         storage_class,
     })
@@ -111,26 +114,81 @@ fn cdrom(
 
 /// Whether the image is imported into a volume of the machine's own.
 pub(crate) fn is_imported(item: &Item<'_, Cdrom>, backend: Backend) -> bool {
-    let image = item.pick("image", |cdrom| cdrom.image.as_ref()).value;
-    let has_source =
-        image.is_some_and(|image| image.url.is_some() || image.persistent_volume_claim.is_some());
-    backend == Backend::Kubevirt && has_source
+    let has_source = item
+        .image()
+        .is_some_and(|image| image.url.is_some() || image.persistent_volume_claim.is_some());
+    let pinned = item.pinned_image();
+    let is_clone = pinned.is_some_and(|pinned| pinned.pin.data_source.is_some());
+    backend == Backend::Kubevirt && (has_source || is_clone)
 }
 
-/// Rule [`Code::CdromSizeRequired`] and the bounds.
+/// Rules [`Code::CdromSizeRequired`] and [`Code::DiskSmallerThanImage`], and the bounds.
 pub(crate) fn cdrom_size(
     item: &Item<'_, Cdrom>,
     backend: Backend,
     findings: &mut Findings,
 ) -> Option<Bytes> {
     let leaf = item.pick("size", |cdrom| cdrom.size.as_deref());
+    let pinned = item.pinned_image().filter(|_| is_imported(item, backend));
+    let least = pinned.map(|pinned| pinned.pin.min_disk_size);
+    if let (None, Some(_)) = (leaf.value, least) {
+        return least;
+    }
     if leaf.value.is_none() && is_imported(item, backend) {
         let detail =
             "give a size that holds the image, such as '5Gi': it is imported into a volume";
         let fault = Violation::new(leaf.path, Code::CdromSizeRequired, Kind::Required, detail);
         findings.deny(fault.given(FieldPath::field("backend")));
     }
-    quantities::bytes(leaf, &disks::CAPACITY, findings)
+    let size = quantities::bytes(leaf, &disks::CAPACITY, findings)?;
+    if let Some(least) = least.filter(|least| size < *least) {
+        findings.deny(images::smaller(leaf, least, item.image_name()));
+        return None;
+    }
+    Some(size)
+}
+
+/// The MachineImage that the machine boots from: that of the first disk or CD-ROM in the boot order that is not blank.
+pub(crate) fn boot_image<'a>(merged: &Merged<'a>) -> Option<&'a PinnedImage> {
+    let is_filled = |item: &&Item<'a, Disk>| {
+        let is_bound =
+            |disk: &'a Disk| (disk.selector.is_some() || disk.volume_name.is_some()).then_some(());
+        item.image().is_some() || item.pick("volumeName", is_bound).value.is_some()
+    };
+    let disk = merged.disks.iter().find(is_filled);
+    let cdrom = merged.cdroms.iter().find(|item| item.image().is_some());
+    let written = written_order(merged).value;
+    let order = written.map_or_else(
+        || BootDevice::ALL.to_vec(),
+        |words| {
+            words
+                .iter()
+                .filter_map(|word| BootDevice::parse(word))
+                .collect()
+        },
+    );
+    for device in order {
+        match device {
+            BootDevice::Disk if disk.is_some() => return disk?.pinned_image(),
+            BootDevice::Cdrom if cdrom.is_some() => return cdrom?.pinned_image(),
+            BootDevice::Disk | BootDevice::Cdrom | BootDevice::Network => {}
+        }
+    }
+    None
+}
+
+/// The boot order as its author wrote it.
+fn written_order<'a>(merged: &Merged<'a>) -> Leaf<&'a [String]> {
+    merged.pick(
+        "bootOrder",
+        |spec| spec.boot_order.as_deref().filter(|order| !order.is_empty()),
+        |template| {
+            template
+                .boot_order
+                .as_deref()
+                .filter(|order| !order.is_empty())
+        },
+    )
 }
 
 /// The class that a CD-ROM requests for its volume; rule [`Code::EmptyStorageClass`].
@@ -156,16 +214,7 @@ fn devices(
     backend: Backend,
     findings: &mut Findings,
 ) -> Option<Vec<BootDevice>> {
-    let written = merged.pick(
-        "bootOrder",
-        |spec| spec.boot_order.as_deref().filter(|order| !order.is_empty()),
-        |template| {
-            template
-                .boot_order
-                .as_deref()
-                .filter(|order| !order.is_empty())
-        },
-    );
+    let written = written_order(merged);
     let Some(entries) = written.value else {
         return Some(BootDevice::ALL.to_vec());
     };

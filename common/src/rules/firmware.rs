@@ -9,8 +9,8 @@ use crate::normalize::{Leaf, Merged};
 use crate::violation::{Findings, Kind, Violation};
 use crate::words::quoted;
 
-use super::form;
 use super::rule::{Check, Parts, Subject, rules};
+use super::{boot, form};
 
 rules! {
     "firmware" Check::Part(features), on MACHINES_AND_TEMPLATES, Always {
@@ -77,11 +77,16 @@ fn bootloader(
     })
 }
 
-/// Whether UEFI is requested.
+/// Whether UEFI is requested, else whether the MachineImage needs it that the machine boots from.
 pub(crate) fn efi(merged: &Merged<'_>) -> Leaf<bool> {
-    bootloader(merged, "domain.firmware.bootloader.efi", |bootloader| {
+    let written = bootloader(merged, "domain.firmware.bootloader.efi", |bootloader| {
         bootloader.efi
-    })
+    });
+    let of_image = || boot::boot_image(merged)?.pin.efi;
+    Leaf {
+        value: written.value.or_else(of_image),
+        ..written
+    }
 }
 
 /// Whether Secure Boot is requested.

@@ -6,7 +6,8 @@ use crate::bounds::TEXT_MAX;
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::image_source::redacted;
-use crate::normalize::Leaf;
+use crate::normalize::{Filled, Item, Leaf, Merged};
+use crate::quantity::Bytes;
 use crate::render::kubevirt::is_unverifiable;
 use crate::render::libvirt::is_reserved_volume;
 use crate::userinfo::has_password;
@@ -20,7 +21,7 @@ rules! {
     "disks" Check::Value, on MACHINES_AND_TEMPLATES, Always {
         Refuse ImageSource = "An image has no source, or more than one."
             because "A disk is filled from one place."
-            fix "Give exactly one of `url`, `persistentVolumeClaim` and `volume`."
+            fix "Give exactly one of `name`, `url`, `persistentVolumeClaim` and `volume`; in a MachineImage one of `url`, `dataSource` and `volume`."
             crd Some,
         Refuse UnsupportedImageUrl = "Nothing can be fetched from the address of an image."
             because "The importer supports three schemes only, and CDI refuses a text that is neither a URL nor a reference to a container image."
@@ -46,6 +47,39 @@ rules! {
             because "CDI sends the credentials of an import to every server that the first one redirects to."
             fix "Use `backend: libvirt`, or import the image into a PersistentVolumeClaim yourself and name that in `persistentVolumeClaim`."
             crd Some,
+        Refuse DiskSmallerThanImage = "A disk or CD-ROM is smaller than the MachineImage that it is filled with needs."
+            because "A volume that is smaller than the image cannot hold it, and a clone is never smaller than what it is a clone of."
+            fix "Leave the size out, or give at least the one in the message."
+            crd Nothing,
+    }
+}
+
+/// Rule [`Code::DiskSmallerThanImage`].
+pub(crate) fn smaller(size: Leaf<&str>, least: Bytes, image: Leaf<&str>) -> Violation {
+    let image = image.value.unwrap_or_default();
+    let detail = format!("MachineImage '{image}' needs at least {least}; leave size out for that");
+    let code = Code::DiskSmallerThanImage;
+    let fault = Violation::new(size.path, code, Kind::Invalid, detail);
+    fault.text(size.value.unwrap_or_default())
+}
+
+/// Whether an item names a MachineImage that was not found, which is reported where it is looked up: [`Code::ImageNotFound`].
+pub(crate) fn is_unknown<T: Filled>(merged: &Merged<'_>, item: &Item<'_, T>) -> bool {
+    merged.is_complete() && item.image_name().value.is_some() && item.pinned_image().is_none()
+}
+
+/// Rule [`Code::ImageVolumeNeedsLibvirt`] for the MachineImage that an item names.
+pub(crate) fn resolved<T: Filled>(item: &Item<'_, T>, backend: Backend, findings: &mut Findings) {
+    let Some(pinned) = item.pinned_image() else {
+        return;
+    };
+    if pinned.image.volume.is_some() && backend != Backend::Libvirt {
+        let name = item.image_name();
+        let detail = "is a MachineImage of a volume of libvirt hosts; use another one, or set backend: libvirt";
+        let code = Code::ImageVolumeNeedsLibvirt;
+        let fault = Violation::new(name.path, code, Kind::Invalid, detail);
+        let fault = fault.text(name.value.unwrap_or_default());
+        findings.deny(fault.given(FieldPath::field("backend")));
     }
 }
 
@@ -62,16 +96,17 @@ pub(crate) fn source(
     let Image {
         url,
         checksum,
+        name,
         persistent_volume_claim,
         secret_ref,
         volume,
     } = image;
-    let sources = [url, persistent_volume_claim, volume]
+    let sources = [name, url, persistent_volume_claim, volume]
         .into_iter()
         .flatten()
         .count();
     if sources != 1 {
-        let detail = "give exactly one of url, persistentVolumeClaim and volume";
+        let detail = "give exactly one of name, url, persistentVolumeClaim and volume";
         let kind = if sources == 0 {
             Kind::Required
         } else {
@@ -100,6 +135,11 @@ pub(crate) fn source(
         let is_needed = url.is_some() || sources == 0;
         credentials(reference, url.as_deref(), is_needed, backend, at, findings);
     }
+    let name = Leaf {
+        value: name.as_deref(),
+        path: at("image.name"),
+    };
+    form::object_name(name, findings);
     let claim = Leaf {
         value: persistent_volume_claim.as_deref(),
         path: at("image.persistentVolumeClaim"),
@@ -182,7 +222,7 @@ fn libvirt_volume(
     }
 }
 
-fn url_form(url: &str, backend: Backend, path: FieldPath, findings: &mut Findings) {
+pub(super) fn url_form(url: &str, backend: Backend, path: FieldPath, findings: &mut Findings) {
     if let Err(error) = image_url::check(url) {
         let is_file = url
             .get(..FILE.len())
@@ -231,7 +271,12 @@ fn suggestion(text: &str, backend: Backend) -> Option<String> {
     (url != text && is_valid).then(|| shortened(&url))
 }
 
-fn checksum_form(checksum: &str, has_url: bool, path: FieldPath, findings: &mut Findings) {
+pub(super) fn checksum_form(
+    checksum: &str,
+    has_url: bool,
+    path: FieldPath,
+    findings: &mut Findings,
+) {
     let code = Code::InvalidImageChecksum;
     if !has_url {
         let detail = "a checksum is verified only for an image with a url; remove it";

@@ -7,7 +7,7 @@ use crate::api::choice::{AccessMode, VolumeMode};
 use crate::api::machine::{Disk, Image};
 use crate::code::Code;
 use crate::field_path::FieldPath;
-use crate::normalize::Item;
+use crate::normalize::{Filled, Item};
 use crate::violation::{Findings, Kind, Violation};
 
 use super::disks;
@@ -57,16 +57,18 @@ fn libvirt_disks<'l>(lookup: &'l Lookup<'_>) -> impl Iterator<Item = &'l Item<'l
 /// Rule [`Code::ImageNeedsKubevirt`] for disks and CD-ROMs.
 fn sources(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
     for item in libvirt_disks(lookup) {
-        if let Some(image) = item.pick("image", |disk| disk.image.as_ref()).value {
+        if let Some(image) = item.written_image().value {
             let at = |part| item.path(part, |disk| disk.image.is_some());
             source(image, &at, findings);
         }
+        resolved(item, findings);
     }
     let cdroms = lookup.merged.cdroms.iter();
     for item in cdroms.filter(|_| lookup.is_on_libvirt()) {
-        if let Some(image) = item.pick("image", |cdrom| cdrom.image.as_ref()).value {
+        if let Some(image) = item.written_image().value {
             source(image, &|part| item.path(part, |_| true), findings);
         }
+        resolved(item, findings);
     }
 }
 
@@ -88,6 +90,29 @@ fn source(image: &Image, at: &dyn Fn(&'static str) -> FieldPath, findings: &mut 
         let fault = Violation::new(at("image.url"), code, Kind::Invalid, detail).text(url);
         findings.deny(fault.given(FieldPath::field("backend")));
     }
+}
+
+/// Rule [`Code::ImageNeedsKubevirt`] for the MachineImage that an item names.
+fn resolved<T: Filled>(item: &Item<'_, T>, findings: &mut Findings) {
+    let Some(pinned) = item.pinned_image() else {
+        return;
+    };
+    let url = pinned.image.url.as_deref().unwrap_or_default();
+    let what = if pinned.pin.data_source.is_some() {
+        "a DataSource of CDI"
+    } else if url.starts_with("docker://") {
+        "a container image"
+    } else {
+        return;
+    };
+    let name = item.image_name();
+    let detail = format!(
+        "is a MachineImage of {what}, which a libvirt host cannot use; use another one, or backend: kubevirt"
+    );
+    let code = Code::ImageNeedsKubevirt;
+    let fault = Violation::new(name.path, code, Kind::Invalid, detail);
+    let fault = fault.text(name.value.unwrap_or_default());
+    findings.deny(fault.given(FieldPath::field("backend")));
 }
 
 /// Rule [`Code::VolumeFieldIgnored`] for every disk.

@@ -93,6 +93,7 @@ pub(crate) fn truncate_policy(spec: &mut Json<'_>, findings: &mut Findings) {
         ("templates", "allow", "templates.allow"),
         ("storageClasses", "allow", "storageClasses.allow"),
         ("networks", "bridges", "networks.bridges"),
+        ("images", "names", "images.names"),
         ("images", "sources", "images.sources"),
         ("images", "volumes", "images.volumes"),
         ("reclaimPolicies", "allow", "reclaimPolicies.allow"),

@@ -188,17 +188,19 @@ fn reclaim_policies(spec: &MachinePolicySpec, findings: &mut Findings) {
     }
 }
 
-/// Rule [`Code::InvalidPattern`] for names of templates, storage classes and volumes.
+/// Rule [`Code::InvalidPattern`] for names of templates, storage classes, images and volumes.
 fn patterns(spec: &MachinePolicySpec, findings: &mut Findings) {
     let templates = spec.templates.as_ref().and_then(|it| it.allow.as_ref());
     let classes = spec
         .storage_classes
         .as_ref()
         .and_then(|it| it.allow.as_ref());
+    let names = spec.images.as_ref().and_then(|it| it.names.as_ref());
     let volumes = spec.images.as_ref().and_then(|it| it.volumes.as_ref());
     for (field, texts, names) in [
         ("templates.allow", templates, Names::TEMPLATES),
         ("storageClasses.allow", classes, Names::OBJECTS),
+        ("images.names", names, Names::OBJECTS),
         ("images.volumes", volumes, Names::VOLUMES),
     ] {
         for (index, text) in texts.into_iter().flatten().enumerate() {

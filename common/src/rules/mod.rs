@@ -20,12 +20,14 @@ mod disks;
 mod firmware;
 pub(crate) mod form;
 mod hosts;
+mod image_names;
 mod image_url;
 mod images;
 mod libvirt;
 pub(crate) mod libvirthosts;
 pub(crate) mod limits;
 mod machine;
+mod machineimages;
 pub(crate) mod machinepolicies;
 mod name_form;
 mod names;
@@ -47,10 +49,12 @@ pub(crate) use block::{block_edited, block_mismatch, block_missing, more_differe
 pub(crate) use classes::{kept as kept_classes, restored as restored_classes};
 pub use cloud_init::{CloudInitSchema, SchemaError};
 pub(crate) use disks::kept_reclaim_policies;
+pub(crate) use image_names::kept as kept_images;
 pub use rule::{MissingNetworks, Rule, RuleStage, Settings};
 
 use crate::api::choice::{Backend, Choice as _, ReclaimPolicy};
 use crate::api::kind::ObjectKind;
+use crate::api::machine_image::{MachineImageSpec, PinnedImage};
 use crate::api::machine_policy::MachinePolicySpec;
 use crate::api::network::NetworkConfigurationSpec;
 use crate::api::normalized::{BLOCK_VERSION, Normalized};
@@ -60,7 +64,9 @@ use crate::code::Code;
 use crate::normalize::{Base, Intent, Merged, Pins, TemplateChoice, merge};
 use crate::violation::{Findings, Reference};
 use libvirthosts::intent::HostIntent;
-use rule::{Check, Governed, Lookup, ObjectName, Parts, Subject, TemplateRequest, Update};
+use rule::{
+    Check, Governed, ImageRequest, Lookup, ObjectName, Parts, Subject, TemplateRequest, Update,
+};
 
 /// Every rule, file by file, in the order in which they run.
 pub const ALL: &[&[Rule]] = &[
@@ -69,6 +75,7 @@ pub const ALL: &[&[Rule]] = &[
     limits::RULES,
     names::RULES,
     references::RULES,
+    image_names::RULES,
     classes::RULES,
     libvirt::RULES,
     hosts::RULES,
@@ -91,6 +98,7 @@ pub const ALL: &[&[Rule]] = &[
     libvirthosts::images::RULES,
     libvirthosts::limits::RULES,
     machinepolicies::RULES,
+    machineimages::RULES,
     policies::choices::RULES,
     policies::limits::RULES,
     policies::networks::RULES,
@@ -99,7 +107,7 @@ pub const ALL: &[&[Rule]] = &[
 ];
 
 /// The families, in the order of the documentation. Each has a table of cases of its name.
-pub const FAMILIES: [&str; 17] = [
+pub const FAMILIES: [&str; 18] = [
     "form",
     "references",
     "sizing",
@@ -115,6 +123,7 @@ pub const FAMILIES: [&str; 17] = [
     "libvirthosts",
     "policies",
     "machinepolicies",
+    "machineimages",
     "update",
     "block",
 ];
@@ -170,6 +179,20 @@ pub(crate) fn choose_template(
         }
     }
     choice
+}
+
+/// Looks up the MachineImages that a Machine names, by name of the disk or CD-ROM.
+pub(crate) fn choose_images(
+    request: &ImageRequest<'_>,
+    findings: &mut Findings,
+) -> BTreeMap<String, PinnedImage> {
+    let mut images = BTreeMap::new();
+    for check in checks(ObjectKind::Machine, false) {
+        if let Check::Image(check) = check {
+            check(request, &mut images, findings);
+        }
+    }
+    images
 }
 
 /// Compares a Machine with the catalog and the stored object. Returns the storage classes that the spec
@@ -229,7 +252,7 @@ pub(crate) fn default_reclaim_policy(
 /// Computes the block of an intent. Violations are added to `findings`; with any, the block must not be
 /// written.
 pub fn normalize(intent: &Intent<'_>, pins: &Pins, findings: &mut Findings) -> Option<Normalized> {
-    let merged = merge(intent, &pins.template);
+    let merged = merge(intent, &pins.template).with_images(&pins.images);
     resolve(intent, &merged, pins, VCPUS_MAX, findings)
 }
 
@@ -362,6 +385,19 @@ pub(crate) fn check_policy(
 ) {
     for check in checks(ObjectKind::MachinePolicy, old.is_some()) {
         if let Check::MachinePolicy(check) = check {
+            check(spec, findings);
+        }
+    }
+}
+
+/// Checks a MachineImage. Nothing of it depends on the stored one.
+pub(crate) fn check_image(
+    spec: &MachineImageSpec,
+    old: Option<&MachineImageSpec>,
+    findings: &mut Findings,
+) {
+    for check in checks(ObjectKind::MachineImage, old.is_some()) {
+        if let Check::MachineImage(check) = check {
             check(spec, findings);
         }
     }

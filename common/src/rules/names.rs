@@ -33,9 +33,10 @@ fn form_of(kind: ObjectKind) -> NameForm {
     match kind {
         ObjectKind::Machine => NameForm::LABEL,
         ObjectKind::MachineTemplate => NameForm::TEMPLATE,
-        ObjectKind::NetworkConfiguration | ObjectKind::LibvirtHost | ObjectKind::MachinePolicy => {
-            NameForm::OBJECT
-        }
+        ObjectKind::NetworkConfiguration
+        | ObjectKind::LibvirtHost
+        | ObjectKind::MachinePolicy
+        | ObjectKind::MachineImage => NameForm::OBJECT,
     }
 }
 

@@ -5,12 +5,12 @@
 //! been read so far, and adds its part of the result and its findings:
 //!
 //! ```text
-//! Machine   Decode ─▶ Name ─▶ Template ─▶ Lookup ─▶ Policy ─▶ Part ─▶ Update ─▶ Effect
+//! Machine   Decode ─▶ Name ─▶ Template ─▶ Image ─▶ Lookup ─▶ Policy ─▶ Part ─▶ Update ─▶ Effect
 //!           JSON      name    the pinned  classes   of the    block   refused   warnings
 //!                                                   namespace
 //! template  Decode ─▶ Name ───────────────────────────────────▶ Part ─▶ Content
 //! network   Decode ─▶ Name ─▶ Network ─▶ NetworkPolicy
-//! others    Decode ─▶ Name ─▶ Host or MachinePolicy
+//! others    Decode ─▶ Name ─▶ Host, MachinePolicy or MachineImage
 //! ```
 
 use std::collections::BTreeMap;
@@ -21,6 +21,7 @@ use super::libvirthosts::intent::HostIntent;
 use crate::api::choice::{Backend, BootDevice, MachineType, PowerState, ReclaimPolicy};
 use crate::api::kind::ObjectKind;
 use crate::api::machine::MachineSpec;
+use crate::api::machine_image::{MachineImageSpec, PinnedImage};
 use crate::api::machine_policy::MachinePolicySpec;
 use crate::api::network::NetworkConfigurationSpec;
 use crate::api::normalized::{
@@ -41,6 +42,7 @@ pub(super) const EVERY_KIND: &[ObjectKind] = &[
     ObjectKind::NetworkConfiguration,
     ObjectKind::LibvirtHost,
     ObjectKind::MachinePolicy,
+    ObjectKind::MachineImage,
 ];
 /// Machines alone.
 pub(super) const MACHINES: &[ObjectKind] = &[ObjectKind::Machine];
@@ -62,6 +64,9 @@ pub(super) const HOSTS: &[ObjectKind] = &[ObjectKind::LibvirtHost];
 
 /// MachinePolicies alone.
 pub(super) const POLICIES: &[ObjectKind] = &[ObjectKind::MachinePolicy];
+
+/// MachineImages alone.
+pub(super) const IMAGES: &[ObjectKind] = &[ObjectKind::MachineImage];
 
 /// A rule, or several that read the same value.
 #[derive(Debug)]
@@ -99,6 +104,9 @@ pub(crate) enum Check {
     Name(fn(&ObjectName<'_>, &mut Findings)),
     /// Reads which template a Machine names, and looks it up.
     Template(fn(&TemplateRequest<'_>, &mut TemplateChoice, &mut Findings)),
+    /// Reads which MachineImages a Machine names, and looks them up. Adds those that were found, by name of the disk or
+    /// CD-ROM.
+    Image(fn(&ImageRequest<'_>, &mut BTreeMap<String, PinnedImage>, &mut Findings)),
     /// Compares a Machine with the catalog and with the stored object. Adds the storage classes that
     /// the spec leaves open, by name of disk or CD-ROM.
     Lookup(fn(&Lookup<'_>, &mut BTreeMap<String, String>, &mut Findings)),
@@ -120,6 +128,8 @@ pub(crate) enum Check {
     Host(fn(&HostIntent, Option<&HostIntent>, &mut Findings)),
     /// Reads a MachinePolicy.
     MachinePolicy(fn(&MachinePolicySpec, &mut Findings)),
+    /// Reads a MachineImage.
+    MachineImage(fn(&MachineImageSpec, &mut Findings)),
     /// Compares the block that was sent with the one that is computed; `admission::machine` reports it.
     Block,
 }
@@ -178,6 +188,15 @@ pub(crate) struct TemplateRequest<'a> {
     /// Text of the refresh annotation.
     pub(crate) refresh: Option<&'a str>,
     pub(crate) known: KnownTemplate<'a>,
+    pub(crate) catalog: &'a dyn Catalog,
+}
+
+/// A Machine, merged with its template, and the MachineImages that it has so far.
+#[derive(Clone, Copy)]
+pub(crate) struct ImageRequest<'a> {
+    pub(crate) merged: &'a Merged<'a>,
+    /// By name of the disk or CD-ROM.
+    pub(crate) kept: &'a BTreeMap<String, PinnedImage>,
     pub(crate) catalog: &'a dyn Catalog,
 }
 

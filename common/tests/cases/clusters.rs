@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use common::api::choice::{Backend, TemplateSource};
 use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
+use common::api::machine_image::MachineImageSpec;
 use common::api::machine_policy::MachinePolicySpec;
 use common::api::template::TemplateContent;
 use common::catalog::{
-    Card, Claims, HostRow, Labels, MachineName, MachineRow, Machines, NetworkRow, Policy,
+    Card, Claims, HostRow, ImageRow, Labels, MachineName, MachineRow, Machines, NetworkRow, Policy,
     StaticCatalog, StorageClassRow, TemplateRow, Usage, amount,
 };
 use common::mac::Mac;
@@ -34,6 +35,9 @@ pub(crate) fn catalogs(text: &str) -> Result<BTreeMap<String, StaticCatalog>, se
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Cluster {
     templates: BTreeMap<String, Template>,
+    /// MachineImages by name.
+    #[serde(default)]
+    images: BTreeMap<String, MachineImageSpec>,
     storage_classes: Vec<String>,
     /// The storage classes whose claims cannot grow.
     #[serde(default)]
@@ -122,6 +126,14 @@ impl From<Cluster> for StaticCatalog {
                 .templates
                 .into_iter()
                 .map(|(name, template)| (name, Arc::new(row(template))))
+                .collect(),
+            images: cluster
+                .images
+                .into_iter()
+                .filter_map(|(name, spec)| {
+                    let row = ImageRow::new(&name, &spec)?;
+                    Some((name, Arc::new(row)))
+                })
                 .collect(),
             storage_classes: cluster
                 .storage_classes

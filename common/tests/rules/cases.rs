@@ -27,6 +27,7 @@ pub(crate) enum Kind {
     NetworkConfiguration,
     LibvirtHost,
     MachinePolicy,
+    MachineImage,
 }
 
 impl From<Kind> for ObjectKind {
@@ -37,6 +38,7 @@ impl From<Kind> for ObjectKind {
             Kind::NetworkConfiguration => Self::NetworkConfiguration,
             Kind::LibvirtHost => Self::LibvirtHost,
             Kind::MachinePolicy => Self::MachinePolicy,
+            Kind::MachineImage => Self::MachineImage,
         }
     }
 }

@@ -15,12 +15,13 @@ use serde_json::{Value, json};
 use crate::harness::{kind_name, merge_patch, object, path, spell_out, yaml};
 
 /// All kinds.
-pub(crate) const KINDS: [ObjectKind; 5] = [
+pub(crate) const KINDS: [ObjectKind; 6] = [
     ObjectKind::Machine,
     ObjectKind::MachineTemplate,
     ObjectKind::NetworkConfiguration,
     ObjectKind::LibvirtHost,
     ObjectKind::MachinePolicy,
+    ObjectKind::MachineImage,
 ];
 
 /// Lists whose order is the user's choice.

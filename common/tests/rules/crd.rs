@@ -12,7 +12,7 @@ use crate::harness::kind_name;
 use crate::paths::schema;
 
 /// The beginning of each CEL rule's message, and the codes under which the webhook refuses the same.
-const CEL: [(&str, &[Code]); 45] = [
+const CEL: [(&str, &[Code]); 49] = [
     ("the name of a ", &[Code::InvalidName]),
     (
         "small, medium and large are built in",
@@ -120,6 +120,22 @@ const CEL: [(&str, &[Code]); 45] = [
     ),
     ("matchLabels must have a label", &[Code::EmptySelector]),
     ("an image has exactly one of", &[Code::ImageSource]),
+    (
+        "the source of a MachineImage is exactly one of",
+        &[Code::ImageSource],
+    ),
+    (
+        "checksum needs a url that begins with",
+        &[Code::InvalidImageChecksum],
+    ),
+    (
+        "a docker:// url of a MachineImage",
+        &[Code::ImageDigestRequired],
+    ),
+    (
+        "minDiskSize must be from 1Mi",
+        &[Code::DiskTooSmall, Code::DiskTooLarge],
+    ),
     ("checksum needs url", &[Code::InvalidImageChecksum]),
     (
         "a network card cannot have the address zero",

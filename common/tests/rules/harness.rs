@@ -86,6 +86,7 @@ pub(crate) fn kind_name(kind: ObjectKind) -> &'static str {
         ObjectKind::NetworkConfiguration => "NetworkConfiguration",
         ObjectKind::LibvirtHost => "LibvirtHost",
         ObjectKind::MachinePolicy => "MachinePolicy",
+        ObjectKind::MachineImage => "MachineImage",
     }
 }
 

@@ -15,6 +15,7 @@ static SCHEMAS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
         "networkconfigurations.yaml",
         "libvirthosts.yaml",
         "machinepolicies.yaml",
+        "machineimages.yaml",
     ]
     .map(|file| {
         let mut crd: Value = yaml(&path("../manifests/crds").join(file));

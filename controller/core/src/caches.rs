@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use common::api::libvirt_host::HostNetwork;
+use common::api::machine_image::PinnedImage;
 use common::catalog::NetworkRow;
+use common::normalize::images_in;
 use kube::runtime::reflector::{ObjectRef, Store};
 use runtime::checks::Check;
 use tokio::sync::watch;
@@ -13,7 +15,7 @@ use crate::addresses::{Conflict, Segments, conflicts};
 use crate::cache::Cache;
 use crate::machine::{CachedMachine, Machine};
 use crate::objects::Meta as _;
-use crate::objects::{Network, StorageClass, Template};
+use crate::objects::{Image, Network, StorageClass, Template};
 use crate::quota::objects::{Namespace, PolicyObject};
 use crate::quota::shares::Quotas;
 use crate::secrets::SecretVersions;
@@ -34,6 +36,8 @@ pub struct Caches {
     pub networks: Cache<Network>,
     /// StorageClasses.
     pub classes: Cache<StorageClass>,
+    /// MachineImages.
+    pub images: Cache<Image>,
     /// MachineTemplates.
     pub templates: Cache<Template>,
     /// MachinePolicies.
@@ -54,6 +58,7 @@ impl Caches {
             secret_versions: SecretVersions::default(),
             networks: Cache::default(),
             classes: Cache::default(),
+            images: Cache::default(),
             templates: Cache::default(),
             policies: Cache::default(),
             namespaces: Cache::default(),
@@ -88,6 +93,20 @@ impl Caches {
         conflicts(machine, cluster, &others, &Wiring { networks, hosts })
     }
 
+    /// The MachineImages that disks and CD-ROM drives of a Machine name and that have another source now, by name.
+    pub fn outdated_images(&self, machine: &Machine) -> Vec<String> {
+        let images = machine.desired().map(images_in).unwrap_or_default();
+        let is_outdated = |pinned: &PinnedImage| {
+            let name = pinned.image.name.as_deref()?;
+            let current = self.images.get("", name)?.spec.pinned(name)?;
+            (!current.has_source_of(pinned)).then(|| name.to_owned())
+        };
+        let mut outdated: Vec<_> = images.values().filter_map(is_outdated).collect();
+        outdated.sort_unstable();
+        outdated.dedup();
+        outdated
+    }
+
     /// Waits until every kind has been listed, or is known not to be served; reports on `synced` which list is
     /// missing.
     pub async fn wait_until_listed(&self, synced: &Check) {
@@ -100,6 +119,8 @@ impl Caches {
         self.networks.wait_until_listed().await;
         waits("StorageClasses");
         self.classes.wait_until_listed().await;
+        waits("MachineImages");
+        self.images.wait_until_listed().await;
         waits("MachineTemplates");
         self.templates.wait_until_listed().await;
         waits("MachinePolicies");

@@ -62,6 +62,11 @@ impl ApiError {
         matches!(self, Self::Refused(kube::Error::Api(status)) if status.code == 404)
     }
 
+    /// Whether the API server answered 409: the object exists, or has changed.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Refused(kube::Error::Api(status)) if status.code == 409)
+    }
+
     /// The text for a person: the message of the API server, without the Debug text that kube puts around it.
     pub fn message(&self) -> String {
         match self {

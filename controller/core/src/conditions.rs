@@ -80,8 +80,13 @@ pub fn not_normalized(block: &Block) -> Fault {
     }
 }
 
-/// `Normalized`, True: whether the template has changed since the block was made from it.
-pub fn normalized(block: Option<&Normalized>, template: Option<&Template>) -> Fault {
+/// `Normalized`, True: whether the template has changed since the block was made from it, or a MachineImage since a disk
+/// was filled from it. `images`: [`Caches::outdated_images`](crate::caches::Caches::outdated_images).
+pub fn normalized(
+    block: Option<&Normalized>,
+    template: Option<&Template>,
+    images: &[String],
+) -> Fault {
     let pin = block.and_then(|block| block.template.as_ref());
     let current = template.map(|template| TemplateContent::from(template.spec.clone()));
     match (pin, current) {
@@ -93,6 +98,16 @@ pub fn normalized(block: Option<&Normalized>, template: Option<&Template>) -> Fa
                 names::ANNOTATION_REFRESH_TEMPLATE
             ),
         ),
+        _ if !images.is_empty() => {
+            let images: Vec<_> = images.iter().map(|name| format!("'{name}'")).collect();
+            Fault::new(
+                "ImageOutdated",
+                format!(
+                    "MachineImage {} has another source since disks of this Machine were added; they keep their content, new disks get the new one",
+                    images.join(" and ")
+                ),
+            )
+        }
         _ => Fault::new("Normalized", "the block belongs to the spec"),
     }
 }

@@ -109,6 +109,7 @@ pub fn disk(name: &str, reclaim_policy: ReclaimPolicy) -> NormalizedDisk {
         reclaim_policy,
         image: None,
         selector: None,
+        image_pin: None,
         serial: None,
         volume_name: None,
     }

@@ -4,6 +4,8 @@
 //! API server ──Wire──▶ Machine ──compressed──▶ CachedMachine, in the store ──decompressed──▶ Machine, for a pass
 //! ```
 
+use std::collections::BTreeSet;
+
 use common::api::choice::{Backend, Phase, TemplateSource};
 use common::api::libvirt_host::HostResources;
 use common::api::machine::CloudInit;
@@ -64,6 +66,8 @@ pub struct CachedMachine {
     networks: Names,
     /// StorageClasses that the block names.
     classes: Names,
+    /// MachineImages that the block names.
+    images: Names,
     /// Secrets that `spec.cloudInit` refers to.
     secrets: Names,
     /// Set for Machines of the libvirt backend.
@@ -103,6 +107,14 @@ pub fn named_networks(block: &Normalized) -> impl Iterator<Item = &str> {
         .networks
         .iter()
         .filter_map(|nic| nic.network_name.as_deref())
+}
+
+/// Names of the MachineImages of a block, each once.
+fn named_images(block: &Normalized) -> BTreeSet<&str> {
+    let disks = block.disks.iter().filter_map(|disk| disk.image.as_ref());
+    let cdroms = block.cdroms.iter();
+    let images = disks.chain(cdroms.filter_map(|cdrom| cdrom.image.as_ref()));
+    images.filter_map(|image| image.name.as_deref()).collect()
 }
 
 /// The LibvirtHost of a Machine, and what the Machine takes there.
@@ -223,6 +235,7 @@ impl From<Machine> for CachedMachine {
             template: pin.map(|pin| (pin.source, pin.name.as_str().into())),
             networks: names(desired().flat_map(named_networks)),
             classes: names(disks.chain(cdroms)),
+            images: names(desired().flat_map(named_images)),
             secrets: names(secrets.map(|secret| secret.name.as_str())),
             machine: Compressed::new(&machine),
         }
@@ -261,6 +274,16 @@ impl CachedMachine {
     /// Whether its block names a StorageClass.
     pub fn uses_class(&self, name: &str) -> bool {
         self.classes.iter().any(|known| **known == *name)
+    }
+
+    /// Names of the MachineImages of its block, each once.
+    pub fn images(&self) -> impl Iterator<Item = &str> {
+        self.images.iter().map(|name| &**name)
+    }
+
+    /// Whether its block names a MachineImage.
+    pub fn uses_image(&self, name: &str) -> bool {
+        self.images().any(|known| known == name)
     }
 
     /// Whether its block was made from a template of this name.

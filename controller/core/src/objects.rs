@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use common::api::machine_image::{MachineImageSpec, MachineImageStatus};
 use common::api::network::NetworkConfigurationSpec;
 use common::api::template::MachineTemplateSpec;
 use common::names;
@@ -158,7 +159,7 @@ macro_rules! cacheable {
         }
     )+};
 }
-cacheable!(Secret, StorageClass, Network, Template);
+cacheable!(Secret, StorageClass, Network, Template, Image);
 
 /// A Secret without its content.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -231,6 +232,28 @@ resource!(
     "vitistack.io",
     "v1alpha1",
     "machinetemplates",
+    ClusterResourceScope
+);
+
+/// A MachineImage.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Image {
+    /// Pruned: see [`prune`].
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// Compared with what Machines were filled from.
+    #[serde(default, deserialize_with = "lenient")]
+    pub spec: MachineImageSpec,
+    /// The status as it was last written.
+    #[serde(default, deserialize_with = "lenient")]
+    pub status: MachineImageStatus,
+}
+resource!(
+    Image,
+    "MachineImage",
+    "vitistack.io",
+    "v1alpha1",
+    "machineimages",
     ClusterResourceScope
 );
 

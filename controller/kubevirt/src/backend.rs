@@ -17,13 +17,15 @@ use crate::caches::KubeVirtCaches;
 use crate::observe::{Observer, has_seen};
 use crate::plan::{self, Action, Observed, OnForeignStop};
 
-/// The backend. `cluster_uid` is part of the MAC addresses that network cards are given.
+/// The backend. `cluster_uid` is part of the MAC addresses that network cards are given. MachineImages are
+/// imported into `image_namespace`.
 pub fn backend(
     cluster: KubeVirtCaches,
     caches: Caches,
     (api, events): (GuardedClient, Events),
     cluster_uid: Arc<str>,
     on_foreign_stop: OnForeignStop,
+    image_namespace: &str,
 ) -> Arc<dyn Runner> {
     let observer = Observer {
         caches,
@@ -31,6 +33,7 @@ pub fn backend(
         api,
         cluster_uid,
         on_foreign_stop,
+        image_namespace: image_namespace.into(),
     };
     Arc::new(KubeVirt { observer, events })
 }

@@ -12,6 +12,7 @@ mod caches;
 #[cfg(test)]
 mod environment;
 mod evictions;
+pub mod images;
 pub mod metrics;
 mod objects;
 mod observe;

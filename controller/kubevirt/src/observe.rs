@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use common::names;
-use common::render::kubevirt::{attachment_name, volumes};
+use common::render::kubevirt::{attachment_name, import_name, volumes};
 use kube::Api;
 
 use crate::caches::KubeVirtCaches;
@@ -34,6 +34,8 @@ pub(crate) struct Observer {
     /// Uid of the cluster. The MAC addresses of network cards are derived from it.
     pub(crate) cluster_uid: Arc<str>,
     pub(crate) on_foreign_stop: OnForeignStop,
+    /// Namespace of the shared imports of MachineImages.
+    pub(crate) image_namespace: Arc<str>,
 }
 
 impl Observer {
@@ -83,6 +85,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
     let instance = cluster.instances.get(namespace, name);
     let desired = machine.desired();
     let (mut classes, mut sources) = (BTreeMap::new(), BTreeSet::new());
+    let mut shared = BTreeMap::new();
     for volume in desired.into_iter().flat_map(|block| volumes(name, block)) {
         let disk = &volume.disk;
         if let Some(class) = caches.classes.get("", &disk.storage_class) {
@@ -95,6 +98,11 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
                 .filter(|source| cluster.claims.contains(namespace, source))
                 .cloned(),
         );
+        if let Some(name) = import_name(disk)
+            && let Some(import) = cluster.data_volumes.get(&observer.image_namespace, &name)
+        {
+            shared.insert(name, import);
+        }
         if !data_volumes.contains_key(&volume.claim)
             && let Some(import) = cluster.data_volumes.get(namespace, &volume.claim)
         {
@@ -146,6 +154,9 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         claims,
         data_volumes,
         sources,
+        image_namespace: observer.image_namespace.clone(),
+        imports: shared,
+        outdated_images: caches.outdated_images(machine),
         secret: cluster
             .secrets
             .get(namespace, &names::cloud_init_secret(name)),

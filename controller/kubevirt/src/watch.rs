@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use common::api::choice::Phase;
 use common::catalog::amount;
 use common::names;
 use common::render::kubevirt::attachment_name;
@@ -21,11 +22,11 @@ use controller_core::network_usage::NamespaceQueue;
 use controller_core::objects::Meta;
 use controller_core::quota::shares::Quotas;
 use controller_core::watch::{Watches, machine_by_label, machine_by_name, watch_config};
-use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::{ObjectRef, Store};
 
 use crate::caches::KubeVirtCaches;
 use crate::metrics;
-use crate::objects::{Claim, Installation, Settings, attachments};
+use crate::objects::{Claim, DataVolume, Installation, Settings, attachments};
 
 /// Starts the watches that fill the caches.
 pub fn start(watches: &mut Watches<'_>) -> KubeVirtCaches {
@@ -145,7 +146,11 @@ fn watch_parts(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
         "watch of data volumes",
         watch_config(),
         &cluster.data_volumes,
-        move |change, _| with_claim(change, &address_index),
+        move |change, machines| {
+            let mut concerned = with_claim(change, &address_index);
+            concerned.extend(with_shared_import(change, machines));
+            concerned
+        },
     );
     watches.spawn("watch of secrets", ours, &cluster.secrets, |change, _| {
         machine_by_label(change)
@@ -169,6 +174,26 @@ fn watch_parts(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
             })
         },
     );
+}
+
+/// The Machines that name the MachineImage of a shared import. Of its progress only those are told that do not run yet.
+fn with_shared_import(
+    change: &Change<DataVolume>,
+    machines: &Store<CachedMachine>,
+) -> Vec<ObjectRef<CachedMachine>> {
+    let import = change.object().filter(|import| import.is_shared_import());
+    let Some(source) = import.and_then(|import| import.annotation(names::ANNOTATION_IMAGE)) else {
+        return vec![];
+    };
+    let both = change.old.as_ref().zip(change.new.as_ref());
+    if both.is_some_and(|(old, new)| old.shown() == new.shown()) {
+        return vec![];
+    }
+    let is_progress = both.is_some_and(|(old, new)| old.status.phase == new.status.phase);
+    machines_where(machines, |machine| {
+        machine.uses_image(source)
+            && !(is_progress && matches!(machine.phase, Some(Phase::Running | Phase::Stopped)))
+    })
 }
 
 /// Counts a claim in the quota of its namespace if it is kept; returns the Machines that may have room now.

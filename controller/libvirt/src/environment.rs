@@ -265,6 +265,7 @@ impl Environment {
             networks: self.networks.clone(),
             conflicts: fixtures::conflicts(machine, "cluster", &self.others, &self.networks),
             template: None,
+            outdated_images: vec![],
             kept_of_former: self.kept_of_former(),
             contents: self.contents.clone(),
         };

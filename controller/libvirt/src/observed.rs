@@ -36,6 +36,8 @@ pub(crate) struct Observed {
     pub(crate) conflicts: Vec<Conflict>,
     /// The MachineTemplate that the block was expanded from, as it is now.
     pub(crate) template: Option<Arc<Template>>,
+    /// MachineImages of its disks that have another source now.
+    pub(crate) outdated_images: Vec<String>,
     /// Volumes that are kept of former Machines of the name; read only if the annotation `release-volume` is set.
     pub(crate) kept_of_former: Vec<KeptOnHost>,
     /// Contents of the user's Secrets, read only if a seed has to be made; `None`: the Secret or its key does not

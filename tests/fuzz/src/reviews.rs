@@ -246,6 +246,7 @@ impl Review {
             (GROUP, "NetworkConfiguration") => ObjectKind::NetworkConfiguration,
             (GROUP, "LibvirtHost") => ObjectKind::LibvirtHost,
             (GROUP, "MachinePolicy") => ObjectKind::MachinePolicy,
+            (GROUP, "MachineImage") => ObjectKind::MachineImage,
             _ => return None,
         };
         let value = |raw: &RawValue| serde_json::from_str(raw.get()).ok();

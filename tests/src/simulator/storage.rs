@@ -2,10 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use common::quantity::Bytes;
+use common::{names, quantity::Bytes};
 use futures::Stream;
 use k8s_openapi::{
     api::{
+        authorization::v1::SubjectAccessReview,
         core::v1::{PersistentVolume, PersistentVolumeClaim},
         storage::v1::StorageClass,
     },
@@ -20,6 +21,8 @@ use kube::{
     },
 };
 use serde_json::{Value, json};
+
+use crate::Binary;
 
 use super::{
     Context, Kind, Scenario, age, drain,
@@ -93,7 +96,11 @@ async fn provide(
     if !bound && existing.is_none() && (asks || !provisionable(&context, &claim).await?) {
         return Ok(Action::requeue(SOON));
     }
-    if scenario.binds_late() && !bound && !is_consumed(&context, &claim).await? {
+    if scenario.binds_late()
+        && !bound
+        && !binds_immediately(&*claim)
+        && !is_consumed(&context, &claim).await?
+    {
         return Ok(Action::requeue(SOON));
     }
     let api: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), &namespace);
@@ -212,6 +219,13 @@ async fn provisionable(
     Ok(classes.get_opt(class).await?.is_some())
 }
 
+/// Whether CDI populates the volume without a pod that uses it: the annotation `AnnImmediateBinding` of CDI's
+/// `pkg/controller/common`, which CDI copies to the claim.
+fn binds_immediately(object: &impl ResourceExt) -> bool {
+    let annotation = object.annotations().get(names::CDI_BIND_IMMEDIATELY);
+    annotation.is_some_and(|value| value == "true")
+}
+
 /// Whether the machine of the claim is to run, so that KubeVirt schedules its pod.
 async fn is_consumed(
     context: &Context,
@@ -255,9 +269,7 @@ async fn import(
     let namespace = volume.namespace().unwrap_or_default();
     let name = volume.name_any();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), &namespace);
-    if let Some(source) = volume.data["spec"]["source"]["pvc"]["name"].as_str()
-        && claims.get_opt(source).await?.is_none()
-    {
+    if !is_source_ready(&context, &volume).await? {
         return Ok(Action::requeue(SOON));
     }
     let Some(claim) = claims.get_opt(&name).await? else {
@@ -281,6 +293,41 @@ async fn import(
             .await?;
     }
     Ok(Action::await_change())
+}
+
+/// Whether the source of a clone exists and is populated. CDI's `PvcCloneReconciler` waits for both
+/// (`pkg/controller/datavolume/pvc-clone-controller.go`, CDI v1.62). Before that its webhook `datavolume-mutate` lets
+/// only those clone a claim of another namespace who may create `datavolumes/source` there; the simulator sees the
+/// DataVolume later, and asks for the controller, which creates all of them.
+async fn is_source_ready(context: &Context, volume: &DynamicObject) -> Result<bool, kube::Error> {
+    let source = &volume.data["spec"]["source"]["pvc"];
+    let Some(name) = source["name"].as_str() else {
+        return Ok(true);
+    };
+    let own = volume.namespace().unwrap_or_default();
+    let namespace = source["namespace"].as_str().unwrap_or(&own);
+    if namespace != own && !may_clone_from(context, namespace).await? {
+        return Ok(false);
+    }
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), namespace);
+    if claims.get_opt(name).await?.is_none() {
+        return Ok(false);
+    }
+    let importing = context.api(&DATA_VOLUME, namespace).get_opt(name).await?;
+    Ok(importing.is_none_or(|it| it.data["status"]["phase"] == "Succeeded"))
+}
+
+async fn may_clone_from(context: &Context, namespace: &str) -> Result<bool, kube::Error> {
+    let review: SubjectAccessReview = serde_json::from_value(json!({
+        "spec": {"user": Binary::Controller.user(), "resourceAttributes": {
+            "group": "cdi.kubevirt.io", "resource": "datavolumes", "subresource": "source",
+            "verb": "create", "namespace": namespace,
+        }},
+    }))
+    .map_err(kube::Error::SerdeError)?;
+    let reviews: Api<SubjectAccessReview> = Api::all(context.client.clone());
+    let answer = reviews.create(&PostParams::default(), &review).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
 /// The status that CDI reports for an import. It retries a failed one forever and reports that in a condition.

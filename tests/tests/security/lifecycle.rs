@@ -86,6 +86,25 @@ pub(crate) async fn env() -> (Environment, LogPosition) {
     (env, start)
 }
 
+/// An image that gets a status, and a Machine that names one which does not exist.
+async fn describe_image(env: &Environment) {
+    let image = json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "MachineImage",
+        "metadata": {"name": "debian-13"},
+        "spec": {"source": {"url": "https://images.example.com/debian.qcow2"}, "minDiskSize": "3Gi"},
+    });
+    env.apply(&image).await;
+    let disk = json!({"name": "root", "image": {"name": "debian-31"}});
+    let unknown = machine("unknown", &json!({"template": "small", "disks": [disk]}));
+    env.lab.apply(&unknown).await.unwrap_err();
+    let image = env.lab.objects(lab::objects::IMAGE, "");
+    let described = |image: &Value| image["status"]["usedBy"] == 0;
+    image
+        .until("debian-13", "to have a status", described)
+        .await
+        .unwrap();
+}
+
 /// Creates, changes, restarts and deletes a network, a Machine with each kind of disk and a Secret of the operator, and
 /// a Machine with a Secret of its user.
 pub(crate) async fn run(env: &Environment) {
@@ -96,6 +115,7 @@ pub(crate) async fn run(env: &Environment) {
         "spec": {"namespaceSelector": {}, "quota": {"cpu": 100}},
     });
     env.apply(&policy).await;
+    describe_image(env).await;
     env.apply(&network(1_500)).await;
     env.apply(&secret("first")).await;
     let copies =

@@ -88,13 +88,19 @@ async fn the_roles_of_kubernetes_include_machines_and_only_reading_of_networks()
                 }
             }
         }
-        // Templates are for everybody to read; hosts, and all that the controller reports, for nobody to write.
+        // Templates and images are for everybody to read; hosts, and all that the controller reports, for nobody to write.
         for verb in read {
             assert!(may(&lab, user, verb, "machinetemplates", "").await);
+            assert!(may(&lab, user, verb, "machineimages", "").await);
             assert!(!may(&lab, user, verb, "libvirthosts", "").await);
         }
         for verb in write {
-            for resource in ["machinetemplates", "libvirthosts", "machines/status"] {
+            for resource in [
+                "machinetemplates",
+                "machineimages",
+                "libvirthosts",
+                "machines/status",
+            ] {
                 assert!(!may(&lab, user, verb, resource, "default").await, "{user}");
             }
         }

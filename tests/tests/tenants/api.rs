@@ -76,12 +76,17 @@ pub(crate) async fn writing_what_belongs_to_no_namespace(tenants: &Tenants) {
         red.forbidden(&["get", kind]).await;
     }
     red.forbidden(&["delete", "libvirthost", SHARED]).await;
-    for kind in ["MachineTemplate", "MachinePolicy", "LibvirtHost"] {
+    for kind in [
+        "MachineTemplate",
+        "MachineImage",
+        "MachinePolicy",
+        "LibvirtHost",
+    ] {
         let object = json!({
             "apiVersion": "vitistack.io/v1alpha1", "kind": kind,
             "metadata": {"name": "of-red"}, "spec": {},
         });
-        // kubectl reads the object first, which red may do with templates only.
+        // kubectl reads the object first, which red may do with templates and images only.
         let cannot = format!("User \"{USER}\" cannot ");
         red.refused(&object, &cannot).await;
     }

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use common::catalog::{
-    Asking, Catalog, ClaimHolder, Claims, Counted, HostRow, MachineName, Machines, NetworkRow,
+    Asking, Catalog, ClaimHolder, Claims, Counted, HostRow, ImageRow, MachineName, Machines,
+    NetworkRow,
 };
 use common::catalog::{Labels, OtherCard, Policy, StorageClassRow, TemplateRow};
 use common::catalog::{claim_holder, has_claim, policies_of, usage_beside};
@@ -12,7 +13,7 @@ use common::mac::Mac;
 use tokio::time::Instant;
 
 use super::admitted::Admitted;
-use super::rows::{Classes, Hosts, Namespaces, Networks, Policies, Templates};
+use super::rows::{Classes, Hosts, Images, Namespaces, Networks, Policies, Templates};
 use super::table::Table;
 
 /// One table for each watched kind.
@@ -20,6 +21,8 @@ use super::table::Table;
 pub struct Cache {
     /// `MachineTemplate`s.
     pub templates: Arc<Table<Templates>>,
+    /// `MachineImage`s.
+    pub images: Arc<Table<Images>>,
     /// StorageClasses.
     pub classes: Arc<Table<Classes>>,
     /// `NetworkConfiguration`s.
@@ -45,6 +48,7 @@ impl Default for Cache {
     fn default() -> Self {
         Self {
             templates: Arc::new(Table::new("machinetemplates")),
+            images: Arc::new(Table::new("machineimages")),
             classes: Arc::new(Table::new("storageclasses")),
             networks: Arc::new(Table::new("networkconfigurations")),
             machines: Arc::new(Table::new("machines")),
@@ -62,6 +66,7 @@ impl Cache {
     /// Whether every kind was listed once. Before that, an object that is not in the cache may exist.
     pub fn is_complete(&self) -> bool {
         self.templates.is_listed()
+            && self.images.is_listed()
             && self.classes.is_listed()
             && self.networks.is_listed()
             && self.machines.is_listed()
@@ -84,6 +89,14 @@ impl Catalog for Cache {
 
     fn template_names(&self) -> Vec<String> {
         self.templates.read().keys().cloned().collect()
+    }
+
+    fn image(&self, name: &str) -> Option<Arc<ImageRow>> {
+        self.images.read().get(name).cloned()
+    }
+
+    fn image_names(&self) -> Vec<String> {
+        self.images.read().keys().cloned().collect()
     }
 
     fn storage_class(&self, name: &str) -> Option<StorageClassRow> {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::api::{MachineTemplate, NetworkConfiguration};
+use common::api::{MachineImage, MachineTemplate, NetworkConfiguration};
 use common::violation::Reference;
 use futures::future::{BoxFuture, join_all};
 use k8s_openapi::api::core::v1::Namespace;
@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::host::Host;
 use super::overlay::LiveRow;
-use super::rows::{class_row, template_row};
+use super::rows::{class_row, image_row, template_row};
 use crate::metrics::{self, LookupOutcome};
 
 /// Deadline of one read. The median is some milliseconds; a review that needs an object which takes longer
@@ -93,9 +93,10 @@ pub async fn look_up_all(
 
 fn name(reference: &Reference) -> Option<&str> {
     match reference {
-        Reference::Template(name) | Reference::StorageClass(name) | Reference::Network(name) => {
-            Some(name)
-        }
+        Reference::Template(name)
+        | Reference::Image(name)
+        | Reference::StorageClass(name)
+        | Reference::Network(name) => Some(name),
         Reference::Hosts | Reference::Namespace => None,
     }
 }
@@ -111,6 +112,7 @@ fn is_object_name(name: &str) -> bool {
 fn kind(reference: &Reference) -> &'static str {
     match reference {
         Reference::Template(_) => "template",
+        Reference::Image(_) => "image",
         Reference::StorageClass(_) => "storageclass",
         Reference::Network(_) => "network",
         Reference::Hosts => "hosts",
@@ -122,6 +124,7 @@ fn kind(reference: &Reference) -> &'static str {
 fn title(reference: &Reference) -> String {
     match reference {
         Reference::Template(name) => format!("MachineTemplate '{name}'"),
+        Reference::Image(name) => format!("MachineImage '{name}'"),
         Reference::StorageClass(name) => format!("StorageClass '{name}'"),
         Reference::Network(name) => format!("NetworkConfiguration '{name}'"),
         Reference::Hosts => "the list of LibvirtHosts".to_owned(),
@@ -153,6 +156,11 @@ impl ApiLookup {
             Reference::Template(name) => {
                 let template = Api::<MachineTemplate>::all(client).get_opt(name).await?;
                 template.map(|it| LiveRow::Template(name.clone(), Arc::new(template_row(it))))
+            }
+            Reference::Image(name) => {
+                let image = Api::<MachineImage>::all(client).get_opt(name).await?;
+                let row = image.as_ref().and_then(image_row);
+                row.map(|row| LiveRow::Image(name.clone(), Arc::new(row)))
             }
             Reference::StorageClass(name) => {
                 let class = Api::<StorageClass>::all(client).get_opt(name).await?;

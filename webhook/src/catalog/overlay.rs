@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use common::catalog::{Asking, Catalog, ClaimHolder, Counted, HostRow, MachineName, NetworkRow};
+use common::catalog::{
+    Asking, Catalog, ClaimHolder, Counted, HostRow, ImageRow, MachineName, NetworkRow,
+};
 use common::catalog::{Labels, OtherCard, Policy, StorageClassRow, TemplateRow};
 use common::mac::Mac;
 
@@ -13,6 +15,8 @@ use super::cache::Cache;
 pub enum LiveRow {
     /// The template of this name.
     Template(String, Arc<TemplateRow>),
+    /// The image of this name.
+    Image(String, Arc<ImageRow>),
     /// The storage class of this name.
     StorageClass(String, StorageClassRow),
     /// The network of this namespace and name.
@@ -57,6 +61,19 @@ impl Catalog for Overlay<'_> {
 
     fn template_names(&self) -> Vec<String> {
         self.cache.template_names()
+    }
+
+    fn image(&self, name: &str) -> Option<Arc<ImageRow>> {
+        self.cache.image(name).or_else(|| {
+            self.live.iter().find_map(|live| match live {
+                LiveRow::Image(of, row) if of == name => Some(row.clone()),
+                _ => None,
+            })
+        })
+    }
+
+    fn image_names(&self) -> Vec<String> {
+        self.cache.image_names()
     }
 
     fn storage_class(&self, name: &str) -> Option<StorageClassRow> {

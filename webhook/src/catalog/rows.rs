@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use common::api::choice::TemplateSource;
-use common::api::{MachinePolicy, MachineTemplate, NetworkConfiguration};
+use common::api::{MachineImage, MachinePolicy, MachineTemplate, NetworkConfiguration};
 use common::catalog::{
-    Claims, HostRow, Labels, MachineName, MachineRow, Machines, NetworkRow, Policy,
+    Claims, HostRow, ImageRow, Labels, MachineName, MachineRow, Machines, NetworkRow, Policy,
     StorageClassRow, TemplateRow,
 };
 use common::mac::Mac;
@@ -29,6 +29,9 @@ const DEFAULT_CLASS_ANNOTATIONS: [&str; 2] = [
 
 /// Templates by name.
 pub(super) type Templates = HashMap<String, Arc<TemplateRow>>;
+
+/// Images by name.
+pub(super) type Images = HashMap<String, Arc<ImageRow>>;
 
 /// Networks by namespace and name.
 pub(super) type Networks = HashMap<String, HashMap<String, NetworkRow>>;
@@ -116,6 +119,29 @@ impl RowSet<MachineTemplate> for Templates {
 
     fn remove(&mut self, template: MachineTemplate) {
         Self::remove(self, &template.name_any());
+    }
+
+    fn count(&self) -> usize {
+        self.len()
+    }
+}
+
+/// Makes the row of an image; `None` for one that was written past admission and cannot be used.
+pub(super) fn image_row(image: &MachineImage) -> Option<ImageRow> {
+    ImageRow::new(&image.name_any(), &image.spec)
+}
+
+impl RowSet<MachineImage> for Images {
+    fn insert(&mut self, image: MachineImage) {
+        let name = image.name_any();
+        match image_row(&image) {
+            Some(row) => Self::insert(self, name, Arc::new(row)),
+            None => Self::remove(self, &name),
+        };
+    }
+
+    fn remove(&mut self, image: MachineImage) {
+        Self::remove(self, &image.name_any());
     }
 
     fn count(&self) -> usize {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use common::api::{MachinePolicy, MachineTemplate, NetworkConfiguration};
+use common::api::{MachineImage, MachinePolicy, MachineTemplate, NetworkConfiguration};
 use common::catalog::{Catalog as _, ClaimHolder, MachineName, NetworkRow, StorageClassRow};
 use common::mac::Mac;
 use k8s_openapi::api::core::v1::Namespace;
@@ -293,6 +293,7 @@ fn the_cache_is_complete_once_every_kind_was_listed_even_if_empty() {
     let cache = Cache::default();
     cache.templates.apply(template("web", None));
     list(&cache.templates, Vec::<MachineTemplate>::new());
+    list(&cache.images, Vec::<MachineImage>::new());
     list(&cache.classes, Vec::<StorageClass>::new());
     list(&cache.networks, Vec::<NetworkConfiguration>::new());
     list(&cache.hosts, Vec::<Host>::new());

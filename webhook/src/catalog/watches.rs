@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use common::api::{MachinePolicy, MachineTemplate, NetworkConfiguration};
+use common::api::{MachineImage, MachinePolicy, MachineTemplate, NetworkConfiguration};
 use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -38,6 +38,7 @@ pub fn start(tasks: &mut Tasks, client: &Client, ready: &Checks) -> Arc<Cache> {
         ready,
     };
     watches.start::<MachineTemplate, _>("machinetemplates", &cache.templates);
+    watches.start::<MachineImage, _>("machineimages", &cache.images);
     watches.start::<StorageClass, _>("storageclasses", &cache.classes);
     watches.start::<NetworkConfiguration, _>("networkconfigurations", &cache.networks);
     watches.start::<Host, _>("libvirthosts", &cache.hosts);

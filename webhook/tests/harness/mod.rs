@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use common::admission::Settings;
-use common::api::{MachinePolicy, MachineTemplate, NetworkConfiguration};
+use common::api::{MachineImage, MachinePolicy, MachineTemplate, NetworkConfiguration};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::core::PartialObjectMeta;
@@ -27,6 +27,7 @@ pub(crate) fn cache() -> Cache {
     .unwrap();
     let cache = Cache::default();
     list::<MachineTemplate, _>(&cache.templates, vec![]);
+    list::<MachineImage, _>(&cache.images, vec![]);
     list::<NetworkConfiguration, _>(&cache.networks, vec![]);
     list::<Host, _>(&cache.hosts, vec![]);
     list::<Claim, _>(&cache.claims, vec![]);

@@ -70,7 +70,8 @@ pub struct Disk {
     #[schemars(with = "Option<schema::DiskSerial>")]
     pub serial: Option<String>,
     /// Capacity of the disk: a quantity in bytes such as 20Gi, from 1Mi to 64Ti. Required here or in the
-    /// template.
+    /// template, except with image.name: the default is then the larger of the template's and minDiskSize of the
+    /// MachineImage.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::QuantityText>")]
     pub size: Option<String>,
@@ -109,13 +110,13 @@ pub struct VolumeSelector {
     pub match_labels: Option<BTreeMap<String, String>>,
 }
 
-/// Source of the content of a disk or CD-ROM: exactly one of url, persistentVolumeClaim and volume.
+/// Source of the content of a disk or CD-ROM: exactly one of name, url, persistentVolumeClaim and volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
     {
-        "rule": "[has(self.url), has(self.persistentVolumeClaim), has(self.volume)].filter(x, x).size() == 1",
-        "message": "an image has exactly one of url, persistentVolumeClaim and volume"
+        "rule": "[has(self.name), has(self.url), has(self.persistentVolumeClaim), has(self.volume)].filter(x, x).size() == 1",
+        "message": "an image has exactly one of name, url, persistentVolumeClaim and volume"
     },
     {
         "rule": "!has(self.checksum) || has(self.url)",
@@ -132,6 +133,11 @@ pub struct Image {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::Checksum>")]
     pub checksum: Option<String>,
+    /// Name of a MachineImage. Its source when the disk or drive was added is used for good: a later change of the
+    /// MachineImage does not change the machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::ObjectName>")]
+    pub name: Option<String>,
     /// Name of a PersistentVolumeClaim in the Machine's namespace to clone, on KubeVirt only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::ObjectName>")]
@@ -178,7 +184,8 @@ pub struct Cdrom {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
     /// Capacity of the volume that the image is imported into: a quantity in bytes, from 1Mi to 64Ti.
-    /// Required on KubeVirt with an image from url (https:// or http://) or persistentVolumeClaim.
+    /// Required on KubeVirt with an image from url or persistentVolumeClaim. Default with image.name: minDiskSize of
+    /// the MachineImage.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::QuantityText>")]
     pub size: Option<String>,

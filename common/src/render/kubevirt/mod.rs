@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  block ─────────┬─▶ claim            one per volume, without owner: the controller deletes it
-//!     └─ image ───┼─▶ DataVolume       of CDI, which creates the claim
+//!     ├─ image ───┼─▶ DataVolume       of CDI, which creates the claim
+//!     └─ of name ─┼─▶ shared import    a DataVolume that disks of several Machines are clones of
 //!  cloudInit ─────┼─▶ Secret           only data that cannot be inline or referenced
 //!  NetworkConf. ──┼─▶ attachment       owned by the NetworkConfiguration
 //!  identity ──────┴─▶ VirtualMachine   refers to all of these by name
@@ -20,6 +21,7 @@ mod devices;
 mod features;
 mod identity;
 mod image;
+mod shared_import;
 pub mod types;
 mod vm;
 mod volume;
@@ -30,6 +32,7 @@ mod tests;
 pub use attachment::{attachment, attachment_name, is_attachment_current};
 pub use claim::claim;
 pub use image::{data_volume, is_unverifiable};
+pub use shared_import::{import_name, shared_import, source_digest};
 pub use vm::{VirtualMachineInput, virtual_machine};
 pub use volume::{Volume, volumes};
 

@@ -432,10 +432,21 @@ objects! {
     }
     /// Desired state of a `DataVolume`.
     DataVolumeSpec {
-        /// Source of the claim's content.
+        /// Source of the claim's content; empty if it is `source_ref`.
         source: DataVolumeSource,
+        /// Object that names the source.
+        source_ref: Option<SourceRef>,
         /// Spec of the claim, which CDI copies unchanged.
         pvc: ClaimSpec,
+    }
+    /// A DataSource of CDI.
+    SourceRef {
+        /// Always `DataSource`.
+        kind: String,
+        /// Namespace of the DataSource.
+        namespace: String,
+        /// Name of the DataSource.
+        name: String,
     }
     /// Source of a claim's content: exactly one field is set.
     DataVolumeSource {

@@ -53,10 +53,15 @@ fn claim_of_medium(machine: &str, cdrom: &NormalizedCdrom) -> String {
         name,
         boot_order: _,
         image,
+        image_pin,
         size,
         storage_class,
     } = cdrom;
-    let mut digits = digest(&(image, size, storage_class));
+    let data_source = image_pin.as_ref().and_then(|pin| pin.data_source.as_ref());
+    let mut digits = match data_source {
+        None => digest(&(image, size, storage_class)),
+        Some(data_source) => digest(&(image, size, storage_class, data_source)),
+    };
     digits.truncate(MEDIUM_DIGITS);
     format!("{}-{digits}", names::claim(machine, name))
 }
@@ -67,6 +72,7 @@ fn disk_of_medium(cdrom: &NormalizedCdrom, image: &Image, size: Bytes) -> Normal
         boot_order: cdrom.boot_order,
         bus: DiskBus::Sata,
         image: Some(image.clone()),
+        image_pin: cdrom.image_pin.clone(),
         name: cdrom.name.clone(),
         reclaim_policy: ReclaimPolicy::Delete,
         selector: None,

@@ -185,12 +185,13 @@ fn disk(
     let reclaim_policy = reclaim_policy(item, pins, findings);
     let serial = serial::serial(item, pins, findings);
     let bound_by = bound_volume(item, findings);
-    if let Some(image) = item.pick("image", |disk| disk.image.as_ref()).value {
+    if let Some(image) = item.written_image().value {
         let at = |part| item.path(part, |disk| disk.image.is_some());
         // No Machine can use such an image of a template: libvirt hosts fetch no container images.
         let fetched_by_cdi =
             backend == Backend::Kubevirt || matches!(merged.base(), Base::IsTemplate);
         images::source(image, backend, fetched_by_cdi, &at, findings);
+        images::resolved(item, backend, findings);
         if let Some(volume_field) = bound_by {
             let detail = "the volume that selector or volumeName chooses keeps its content; remove one of the two";
             findings.deny(Violation::new(
@@ -206,6 +207,9 @@ fn disk(
         shared_access(merged, item, modes, backend, bound_by, findings);
     }
     let storage_class = storage_class_request(merged, item, bound_by, findings);
+    if images::is_unknown(merged, item) {
+        return None;
+    }
     Some(NormalizedDisk {
         storage_class: storage_class.resolved(name?, pins)?,
         name: name?.to_owned(),
@@ -216,7 +220,8 @@ fn disk(
         boot_order: None,
         reclaim_policy: reclaim_policy?,
         serial,
-        image: item.pick("image", |disk| disk.image.clone()).value,
+        image: item.image().cloned(),
+        image_pin: item.pinned_image().map(|pinned| pinned.pin.clone()),
         selector: item
             .pick("selector", |disk| {
                 disk.selector.as_ref()?.match_labels.clone()
@@ -300,20 +305,33 @@ fn is_free(merged: &Merged<'_>, label: &str) -> bool {
     !is_reserved && corrected.filter(|name| name == label).count() == 1
 }
 
-/// Rule [`Code::DiskSizeRequired`] and the bounds.
+/// Rules [`Code::DiskSizeRequired`] and [`Code::DiskSmallerThanImage`], and the bounds. A disk with a MachineImage has at
+/// least the size that the image needs, unless its author wrote a smaller one.
 pub(crate) fn size(
     merged: &Merged<'_>,
     item: &Item<'_, Disk>,
     findings: &mut Findings,
 ) -> Option<Bytes> {
     let leaf = item.pick("size", |disk| disk.size.as_deref());
-    if leaf.value.is_none() && merged.is_complete() {
+    let least = item.pinned_image().map(|pinned| pinned.pin.min_disk_size);
+    if let (None, Some(_)) = (leaf.value, least) {
+        return least;
+    }
+    if leaf.value.is_none() && merged.is_complete() && !images::is_unknown(merged, item) {
         let detail = "give a size such as '20Gi'";
         let fault = Violation::new(leaf.path, Code::DiskSizeRequired, Kind::Required, detail);
         let removed = item.pick("remove", |disk| disk.remove).path;
         findings.deny(fault.given(removed).given(FieldPath::TEMPLATE_LABEL));
     }
-    quantities::bytes(leaf, &CAPACITY, findings)
+    let size = quantities::bytes(leaf, &CAPACITY, findings)?;
+    let Some(least) = least.filter(|least| size < *least) else {
+        return Some(size);
+    };
+    if leaf.path.is_from_user() {
+        findings.deny(images::smaller(leaf, least, item.image_name()));
+        return None;
+    }
+    Some(least)
 }
 
 /// Path of the field that chooses an existing volume to bind, if the disk has one: rules [`Code::VolumeChosenTwice`],

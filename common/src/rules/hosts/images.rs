@@ -6,6 +6,7 @@ use crate::api::machine::Image;
 use crate::api::normalized::Normalized;
 use crate::catalog::{HostRow, Need};
 use crate::code::Code;
+use crate::normalize::{Filled, Item};
 use crate::normalize::{Leaf, Merged};
 use crate::violation::{Findings, Kind, Violation};
 use crate::words::name_list;
@@ -15,12 +16,9 @@ use super::Requirement;
 /// The needs of the images of disks and CD-ROMs.
 pub(super) fn requirements<'a>(merged: &'a Merged<'_>) -> Vec<Requirement<'a>> {
     let leaves = |field: &'static str| -> Vec<Leaf<&'a Image>> {
-        let disks = merged.disks.iter();
-        let cdroms = merged.cdroms.iter();
-        let disks = disks.map(|item| item.pick(field, |disk| disk.image.as_ref()));
-        disks
-            .chain(cdroms.map(|item| item.pick(field, |cdrom| cdrom.image.as_ref())))
-            .collect()
+        let disks = merged.disks.iter().map(|item| image(item, field));
+        let cdroms = merged.cdroms.iter().map(|item| image(item, field));
+        disks.chain(cdroms).collect()
     };
     let pool = leaves("image").into_iter().filter_map(|leaf| {
         leaf.value?;
@@ -36,6 +34,19 @@ pub(super) fn requirements<'a>(merged: &'a Merged<'_>) -> Vec<Requirement<'a>> {
             value: None,
         })
         .collect()
+}
+
+/// The image of an item with its source, and the path of its field; of a MachineImage, the path of its name.
+fn image<'a, T: Filled>(item: &Item<'a, T>, field: &'static str) -> Leaf<&'a Image> {
+    let named = item.image_name();
+    let path = match named.value {
+        Some(_) => named.path,
+        None => item.path(field, |item| item.written_image().is_some()),
+    };
+    Leaf {
+        value: item.image(),
+        path,
+    }
 }
 
 /// The needs of the images of a block.

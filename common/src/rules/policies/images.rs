@@ -5,6 +5,7 @@ use crate::catalog::Policy;
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::image_source::redacted;
+use crate::normalize::Leaf;
 use crate::rules::image_url;
 use crate::rules::rule::Governed;
 use crate::violation::{Findings, Kind, Violation};
@@ -14,16 +15,32 @@ use super::message::allows;
 /// Rule [`Code::ImageSourceNotAllowed`] for the images of disks and CD-ROM drives.
 pub(super) fn images(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
     for item in &machine.merged.disks {
+        name(item.image_name(), policy, findings);
         if let Some(image) = item.pick("image", |disk| disk.image.as_ref()).value {
             let at = |field| item.path(field, |disk| disk.image.is_some());
             source(image, &at, policy, findings);
         }
     }
     for item in &machine.merged.cdroms {
+        name(item.image_name(), policy, findings);
         if let Some(image) = item.pick("image", |cdrom| cdrom.image.as_ref()).value {
             let at = |field| item.path(field, |cdrom| cdrom.image.is_some());
             source(image, &at, policy, findings);
         }
+    }
+}
+
+/// Rule [`Code::ImageSourceNotAllowed`] for the name of a MachineImage. Its source is not compared with the policy: the
+/// administrator wrote it.
+fn name(leaf: Leaf<&str>, policy: &Policy, findings: &mut Findings) {
+    if let (Some(name), Some(patterns)) = (leaf.value, &policy.image_names)
+        && !patterns.iter().any(|pattern| pattern.matches(name))
+    {
+        let patterns = patterns.iter().map(ToString::to_string).collect();
+        let detail = allows(policy, name, patterns);
+        let code = Code::ImageSourceNotAllowed;
+        let fault = Violation::new(leaf.path, code, Kind::Forbidden, detail);
+        findings.deny(fault.text(name));
     }
 }
 

@@ -218,6 +218,8 @@ fn disk(update: &Update<'_>, old: &NormalizedDisk, item: &Item<'_, Disk>, findin
         boot_order: _,
         reclaim_policy: _,
         image,
+        // It changes with the name in the image only.
+        image_pin: _,
         selector,
         serial: _,
         volume_name,
@@ -230,7 +232,10 @@ fn disk(update: &Update<'_>, old: &NormalizedDisk, item: &Item<'_, Disk>, findin
     let new_access = disks::access_mode(item, discarded).filter(|_| is_known(&access, merged));
     let mode = item.pick("volumeMode", |disk| disk.volume_mode.as_deref());
     let new_mode = disks::volume_mode(item, discarded).filter(|_| is_known(&mode, merged));
-    let new_image = item.pick("image", |disk| disk.image.clone());
+    let new_image = Leaf {
+        value: item.image().cloned(),
+        path: item.written_image().path,
+    };
     let new_selector = item.pick("selector", |disk| {
         disk.selector.as_ref()?.match_labels.clone()
     });
@@ -371,10 +376,15 @@ fn show_image(image: &Image) -> String {
     let Image {
         url,
         checksum,
+        name,
         persistent_volume_claim,
         secret_ref,
         volume,
     } = image;
+    // The source of a MachineImage is not the user's.
+    if let Some(name) = name {
+        return format!("{{name: {}}}", shortened(name));
+    }
     let secret = secret_ref.as_ref().and_then(|secret| secret.name.clone());
     // A URL may have a password or a token.
     let url = url.as_deref().map(redacted);

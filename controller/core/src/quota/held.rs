@@ -23,7 +23,11 @@ pub enum Hold {
 /// The plan of a Machine that has never started: only its status.
 pub(crate) fn plan_of_held<A>(machine: &Machine, fault: &Fault, now: Now) -> Plan<A> {
     let mut conditions = Conditions::new(machine, now);
-    conditions.set("Normalized", "True", &normalized(machine.desired(), None));
+    conditions.set(
+        "Normalized",
+        "True",
+        &normalized(machine.desired(), None, &[]),
+    );
     if machine.is_paused() {
         conditions.set("Paused", "True", &paused());
     }

@@ -32,7 +32,7 @@ pub use self::follow::watch_config;
 use crate::cache::{Cache, Change};
 use crate::caches::{Caches, machines_where};
 use crate::machine::CachedMachine;
-use crate::objects::{Cacheable, Meta};
+use crate::objects::{Cacheable, Image, Meta};
 use crate::quota::objects::{Namespace, PolicyObject};
 use crate::triggers::Triggers;
 
@@ -62,7 +62,7 @@ impl<'a> Watches<'a> {
         let secrets = secrets::watch(client.clone(), triggers, caches);
         watches.tasks.spawn(secrets::NAME, secrets);
         watches.spawn_networks();
-        watches.spawn_classes_and_templates();
+        watches.spawn_classes_images_and_templates();
         watches.spawn_policies_and_namespaces();
         watches
     }
@@ -211,7 +211,7 @@ impl<'a> Watches<'a> {
         );
     }
 
-    fn spawn_classes_and_templates(&mut self) {
+    fn spawn_classes_images_and_templates(&mut self) {
         self.spawn(
             "watch of storage classes",
             watch_config(),
@@ -221,6 +221,22 @@ impl<'a> Watches<'a> {
                     return vec![];
                 };
                 machines_where(machines, |machine| machine.uses_class(class.name()))
+            },
+        );
+        self.spawn(
+            "watch of images",
+            watch_config(),
+            &self.caches.images.clone(),
+            |change, machines| {
+                // Its status, which the controller writes, decides nothing.
+                let spec = |image: &Option<Arc<Image>>| Some(image.as_ref()?.spec.clone());
+                if spec(&change.old) == spec(&change.new) {
+                    return vec![];
+                }
+                let Some(image) = change.object() else {
+                    return vec![];
+                };
+                machines_where(machines, |machine| machine.uses_image(image.name()))
             },
         );
         self.spawn(

@@ -94,6 +94,7 @@ async fn carry_out(
             let made: DataVolume = apply.create(desired).await?;
             Ok(Some(Written::of(&made)))
         }
+        Action::CreateImport(desired) => apply.create_import(desired).await,
         Action::ReleaseClaim { name, uid } => {
             let orphan = DeleteParams::orphan();
             apply.delete_with::<DataVolume>(name, uid, orphan).await
@@ -158,11 +159,30 @@ impl Apply<'_> {
     where
         K: Meta + DeserializeOwned,
     {
+        self.create_in(self.machine.namespace(), desired).await
+    }
+
+    /// Another Machine or an earlier pass may have created it: its name is a digest of all that it is.
+    async fn create_import(
+        &self,
+        desired: &types::DataVolume,
+    ) -> Result<Option<Written>, ApiError> {
+        let namespace = &desired.metadata.namespace;
+        match self.create_in::<DataVolume>(namespace, desired).await {
+            Err(error) if error.is_conflict() => Ok(None),
+            made => made.map(|_| None),
+        }
+    }
+
+    async fn create_in<K>(&self, namespace: &str, desired: &impl Serialize) -> Result<K, ApiError>
+    where
+        K: Meta + DeserializeOwned,
+    {
         let params = PostParams {
             field_manager: Some(names::FIELD_MANAGER.to_owned()),
             ..PostParams::default()
         };
-        let path = K::url_path(&(), Some(self.machine.namespace()));
+        let path = K::url_path(&(), Some(namespace));
         let request = serde_json::to_vec(desired)
             .map_err(kube::Error::SerdeError)
             .and_then(|body| {

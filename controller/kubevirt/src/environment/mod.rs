@@ -66,6 +66,10 @@ pub(crate) struct FakeCluster {
     pub(crate) is_full: bool,
     /// Whether no import ends.
     pub(crate) imports_hang: bool,
+    /// Shared imports of MachineImages, by name.
+    pub(crate) imports: BTreeMap<String, DataVolume>,
+    /// MachineImages that have another source now.
+    pub(crate) outdated_images: Vec<String>,
     /// DataVolumes as they were created, by name.
     import_specs: BTreeMap<String, types::DataVolume>,
     pub(crate) secret: Option<Secret>,
@@ -116,6 +120,8 @@ impl FakeCluster {
             first_consumer: false,
             is_full: false,
             imports_hang: false,
+            imports: BTreeMap::new(),
+            outdated_images: vec![],
             import_specs: BTreeMap::new(),
             secret: None,
             contents: BTreeMap::new(),
@@ -228,6 +234,13 @@ impl FakeCluster {
             claims,
             data_volumes,
             sources,
+            image_namespace: "images".into(),
+            imports: self
+                .imports
+                .iter()
+                .map(|(name, import)| (name.clone(), Arc::new(import.clone())))
+                .collect(),
+            outdated_images: self.outdated_images.clone(),
             existing_uids: self.existing_uids.clone(),
             secret: self.secret.clone().map(Arc::new),
             contents: references

@@ -82,6 +82,12 @@ impl FakeCluster {
                 self.import_specs
                     .insert(desired.metadata.name.clone(), desired.clone());
             }
+            Action::CreateImport(desired) => {
+                refuse(!self.cdi)?;
+                let made = self.made(desired);
+                // One that exists is left as it is.
+                let _ = insert(&mut self.imports, made);
+            }
             Action::ReleaseClaim { name, uid } => {
                 if let Ok(live) = same(self.data_volumes.get_mut(name), Some(uid)) {
                     refuse(is_protected(live))?;

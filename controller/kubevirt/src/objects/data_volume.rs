@@ -1,11 +1,13 @@
 //! A DataVolume of CDI: how far the import of an image is.
 
+use common::names;
 use common::render::kubevirt::types::DataVolumeSource;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
+use super::claim::ClaimSpec;
 use super::conditions::{ForeignCondition, find_condition, read};
-use controller_core::objects::lenient;
+use controller_core::objects::{Meta as _, lenient};
 use controller_core::{cacheable, resource};
 
 /// Progress is reported in steps of this many percent: CDI updates it every two seconds, which would be a status write
@@ -37,6 +39,9 @@ cacheable!(DataVolume);
 #[serde(default)]
 pub(crate) struct ImportSpec {
     pub(crate) source: DataVolumeSource,
+    /// The claim that CDI creates.
+    #[serde(deserialize_with = "lenient")]
+    pub(crate) pvc: ClaimSpec,
 }
 
 /// Status of a DataVolume; CDI writes it.
@@ -50,6 +55,32 @@ pub(crate) struct DataVolumeStatus {
 }
 
 impl DataVolume {
+    /// Whether it is an import of a MachineImage that this controller made.
+    pub(crate) fn is_shared_import(&self) -> bool {
+        self.label(names::LABEL_MANAGED_BY) == Some(names::MANAGED_BY)
+            && self.label(names::LABEL_IMAGE_SOURCE).is_some()
+    }
+
+    /// Whether it is an unfinished clone of the claim of another DataVolume.
+    pub(crate) fn clones(&self, import: &Self) -> bool {
+        let source = self.spec.source.pvc.as_ref();
+        !self.is_finished()
+            && source.is_some_and(|source| {
+                source.namespace == import.namespace() && source.name == import.name()
+            })
+    }
+
+    /// What a person is told of an import: a change of anything else concerns no Machine.
+    pub(crate) fn shown(&self) -> (&str, Option<String>, Option<&str>, bool) {
+        let is_deleting = self.metadata.deletion_timestamp.is_some();
+        (
+            &self.status.phase,
+            self.progress(),
+            self.message(),
+            is_deleting,
+        )
+    }
+
     /// Whether the image is in the volume.
     pub(crate) fn is_finished(&self) -> bool {
         self.status.phase == "Succeeded"

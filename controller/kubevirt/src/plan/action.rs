@@ -26,6 +26,8 @@ pub(crate) enum Action {
     CreateClaim(types::Claim),
     PatchClaim(ClaimPatch),
     CreateDataVolume(types::DataVolume),
+    /// Creates the shared import of a MachineImage, unless there is one.
+    CreateImport(types::DataVolume),
     /// Deletes a DataVolume whose import has finished, without its claim.
     ReleaseClaim {
         name: String,
@@ -195,6 +197,7 @@ impl Act for Action {
             | Self::CreateClaim(_)
             | Self::PatchClaim(_)
             | Self::CreateDataVolume(_)
+            | Self::CreateImport(_)
             | Self::ReleaseClaim { .. }
             | Self::CreateSecret(_)
             | Self::UpdateSecret(_)
@@ -215,6 +218,7 @@ impl Act for Action {
             | Self::PatchClaim(_)
             | Self::DeleteClaim { .. }
             | Self::CreateDataVolume(_)
+            | Self::CreateImport(_)
             | Self::ReleaseClaim { .. }
             | Self::RemoveRecreateRequest
             | Self::DeleteDataVolume { .. } => Subject::Storage,
@@ -258,6 +262,10 @@ impl fmt::Display for Action {
             Self::PatchClaim(patch) => write!(f, "updated PersistentVolumeClaim {}", patch.name),
             Self::CreateDataVolume(desired) => {
                 write!(f, "created DataVolume {}", desired.metadata.name)
+            }
+            Self::CreateImport(desired) => {
+                let (namespace, name) = (&desired.metadata.namespace, &desired.metadata.name);
+                write!(f, "DataVolume {namespace}/{name} imports the image")
             }
             Self::ReleaseClaim { name, .. } => {
                 write!(

@@ -4,6 +4,8 @@
 //! no claim ─▶ DataVolume ─▶ claim of CDI's ──────────────────────▶ image is in it ─▶ released
 //!                             └─ waits for a node: the VirtualMachine is made meanwhile
 //! ```
+//! A volume that is filled with a MachineImage is a clone of a shared import: see [`shared_import`].
+//!
 //! CDI's claim is owned by its DataVolume and is deleted with it. So once the image is imported,
 //! the DataVolume is deleted without its claim. From then on the claim is like all others: its policy, growth and
 //! adoption apply. Before that it is no disk: an unfinished import is not kept and never adopted.
@@ -14,6 +16,7 @@ use common::render::kubevirt::{Volume, data_volume, is_unverifiable};
 use super::action::{Action, UnfinishedImport};
 use super::observed::Observed;
 use super::protection::unmark_import;
+use super::shared_import;
 use super::volume::{Found, in_use, is_left_by_former_machine};
 use crate::objects::{Claim, DataVolume};
 use controller_core::conditions::Fault;
@@ -59,7 +62,8 @@ pub(super) fn is_outdated(
     observed: &Observed,
 ) -> bool {
     let source = &import.spec.source;
-    let desired = data_volume(&machine.identity(&observed.cluster), volume);
+    let identity = machine.identity(&observed.cluster);
+    let desired = data_volume(&identity, volume, &observed.image_namespace);
     let desired = desired.map(|desired| desired.spec.source);
     // A source that this release cannot read is not compared.
     let is_read = *source != DataVolumeSource::default();
@@ -134,7 +138,11 @@ pub(super) fn begin(
             ),
         ));
     }
-    let desired = data_volume(&machine.identity(&observed.cluster), volume);
+    if let Some(awaited) = shared_import::awaited(volume, observed) {
+        return awaited;
+    }
+    let identity = machine.identity(&observed.cluster);
+    let desired = data_volume(&identity, volume, &observed.image_namespace);
     Ok(Found {
         actions: desired.map(Action::CreateDataVolume).into_iter().collect(),
         import: Some(underway(volume, None, observed)),

@@ -22,6 +22,7 @@ mod protection;
 mod release;
 mod restart;
 mod running;
+mod shared_import;
 mod status;
 mod storage;
 #[cfg(test)]

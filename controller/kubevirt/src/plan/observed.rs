@@ -50,6 +50,12 @@ pub(crate) struct Observed {
     pub(crate) data_volumes: BTreeMap<String, Arc<DataVolume>>,
     /// Names of the claims to clone for the Machine's volumes, those that exist.
     pub(crate) sources: BTreeSet<String>,
+    /// Namespace of the shared imports of MachineImages.
+    pub(crate) image_namespace: Arc<str>,
+    /// The shared imports that the Machine's volumes are clones of, those that exist, by name.
+    pub(crate) imports: BTreeMap<String, Arc<DataVolume>>,
+    /// MachineImages of its disks that have another source now.
+    pub(crate) outdated_images: Vec<String>,
     /// Uids on the claims and DataVolumes of Machines which exist now.
     pub(crate) existing_uids: BTreeSet<String>,
     /// The Secret that has the name of the Machine's cloud-init Secret, of any owner.

@@ -13,6 +13,7 @@ use super::import::{self, Stage};
 use super::loss::{deleted_before_use, deleted_in_use, is_lost, lost, recreated};
 use super::observed::Observed;
 use super::release::release_volume;
+use super::shared_import;
 use super::status::inputs::Sizes;
 use super::volume::{Found, Size, in_use, is_left_by_former_machine};
 use crate::objects::{Claim, DataVolume, find_condition};
@@ -176,8 +177,9 @@ fn underway(
     volume: &Volume<'_>,
     importing: Option<&DataVolume>,
     observed: &Observed,
-    actions: Vec<Action>,
+    mut actions: Vec<Action>,
 ) -> Found {
+    actions.extend(shared_import::again(volume, observed));
     Found {
         actions,
         import: Some(import::underway(volume, importing, observed)),

@@ -96,6 +96,7 @@ impl Observer {
                     .collect()
             }),
             template,
+            outdated_images: self.caches.outdated_images(machine),
             kept_of_former: self.kept_of_former(machine),
             contents: Ok(BTreeMap::new()),
         };

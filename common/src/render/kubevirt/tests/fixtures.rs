@@ -83,6 +83,7 @@ pub(super) fn disk(name: &str, size: &str) -> NormalizedDisk {
         reclaim_policy: ReclaimPolicy::Delete,
         image: None,
         selector: None,
+        image_pin: None,
         serial: None,
         volume_name: None,
     }
@@ -158,6 +159,7 @@ pub(super) fn storage() -> Vec<(Vec<NormalizedDisk>, Vec<NormalizedCdrom>)> {
         },
     ];
     let cdrom = |name: &str, image: Option<Image>, boot_order| NormalizedCdrom {
+        image_pin: None,
         name: name.into(),
         boot_order,
         size: image.is_some().then(|| "5Gi".parse().unwrap()),

@@ -62,7 +62,7 @@ fn every_combination_satisfies_the_rules_of_kubevirts_webhooks() {
         for volume in volumes(LONGEST.name, block) {
             let claim = claim(&LONGEST, &volume);
             claim_rules(&claim);
-            if let Some(filled) = data_volume(&LONGEST, &volume) {
+            if let Some(filled) = data_volume(&LONGEST, &volume, "images") {
                 assert_eq!(
                     (filled.metadata, filled.spec.pvc),
                     (claim.metadata, claim.spec)

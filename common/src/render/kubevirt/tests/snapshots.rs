@@ -105,6 +105,7 @@ fn an_image_that_cdi_can_import_renders_to_a_data_volume() {
             })
             .collect(),
         cdroms: vec![NormalizedCdrom {
+            image_pin: None,
             name: "installer".into(),
             boot_order: None,
             image: Some(iso),
@@ -114,7 +115,7 @@ fn an_image_that_cdi_can_import_renders_to_a_data_volume() {
         ..fixtures::block()
     };
     let rendered: Vec<_> = volumes(WEB.name, &block)
-        .filter_map(|volume| data_volume(&WEB, &volume))
+        .filter_map(|volume| data_volume(&WEB, &volume, "images"))
         .collect();
     insta::assert_yaml_snapshot!("data_volumes", rendered);
 

@@ -16,6 +16,7 @@ use crate::objects::{
 use crate::plan::action::Action;
 use crate::plan::loss::{LOST, is_lost};
 use crate::plan::observed::Observed;
+use crate::plan::shared_import;
 use controller_core::addresses::is_reported;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
@@ -207,7 +208,7 @@ pub(super) fn volumes(
                 claim_name,
                 phase: Some(phase.to_owned()),
                 capacity: None,
-                progress: None,
+                progress: shared_import::progress(&volume, observed),
             });
         }
         let phase = claim.map_or("", |claim| &claim.status.phase);

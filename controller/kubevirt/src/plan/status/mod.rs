@@ -47,7 +47,11 @@ pub(super) fn report(
         conditions.set(
             "Normalized",
             "True",
-            &normalized(inputs.block, observed.template.as_deref()),
+            &normalized(
+                inputs.block,
+                observed.template.as_deref(),
+                &observed.outdated_images,
+            ),
         );
     }
     if inputs.block.is_some() {

@@ -19,6 +19,7 @@ mod properties;
 mod protection;
 mod restart;
 mod secrets;
+mod shared_imports;
 mod status;
 
 use common::api::choice::{Phase, ReclaimPolicy};

@@ -128,6 +128,7 @@ fn check_targets(environment: &FakeCluster, plan: &Plan) {
             Action::CreateAttachment(_)
             | Action::CreateClaim(_)
             | Action::CreateDataVolume(_)
+            | Action::CreateImport(_)
             | Action::CreateSecret(_)
             | Action::CreateVm(_)
             | Action::RemoveRecreateRequest
