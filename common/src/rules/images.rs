@@ -35,11 +35,11 @@ rules! {
             fix "Use `url` or `persistentVolumeClaim`, or `backend: libvirt`."
             crd Some,
         Refuse ImageVolumeReserved = "An image names a volume that the controller made."
-            because "It is the disk of a guest, which the guest writes, or an image that was fetched for those who named its URL. Whoever named it would read what belongs to others."
+            because "It is the disk of a guest, which the guest writes, or an image that was fetched for those who named its URL. A user who named it would read data of others."
             fix "Copy what you may use to a volume of another name (`virsh vol-clone`), and name that; name an image of a URL by `url`."
             crd Nothing,
         Refuse InvalidImageSecret = "An image has credentials, and no address that they can be sent to."
-            because "They are sent in a header, which everybody on the way can read without TLS. Claims and volumes need none, and an address with a user has credentials of its own, which everybody who can read the Machine can read."
+            because "They are sent in a header, which is not encrypted without TLS. Claims and volumes need none, and an address with a user has credentials of its own, which everybody who can read the Machine can read."
             fix "Use a `url` that begins with `https://` and has no user, or remove `secretRef`."
             crd Some,
         Refuse ImageSecretNeedsLibvirt = "An image has credentials, and the backend is KubeVirt."

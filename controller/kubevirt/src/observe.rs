@@ -204,8 +204,8 @@ async fn read_secrets(
     }
     let version = |name: &str| caches.secret_versions.get(machine.namespace(), name);
     let behind = observation.vm.as_ref().is_none_or(|vm| {
-        let marks = &vm.spec.template.metadata.annotations;
-        vm.belongs_to(machine.name(), machine.uid()) && plan.is_outdated(marks, version)
+        let annotations = &vm.spec.template.metadata.annotations;
+        vm.belongs_to(machine.name(), machine.uid()) && plan.is_outdated(annotations, version)
     });
     let unknown = observation.awaits_start(machine)
         && plan.mounted_secrets().any(|name| version(name).is_none());

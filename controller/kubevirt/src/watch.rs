@@ -110,7 +110,7 @@ fn watch_guests(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
         &cluster.pods,
         move |change, _| {
             attached(&networks, change, |pod| named(pod.attached()));
-            // Most changes of a pod concern nobody here.
+            // Most changes of a pod affect no Machine.
             let both = change.old.as_ref().zip(change.new.as_ref());
             if both.is_none_or(|(old, new)| old.differs(new)) {
                 machine_by_label(change)

@@ -223,8 +223,8 @@ mod tests {
             ),
         ] {
             assert_eq!(Format::of(text), Format::Unknown, "{text:?}");
-            let told = unknown(text).text;
-            assert!(told.contains(advice), "{text:?}: {told}");
+            let message = unknown(text).text;
+            assert!(message.contains(advice), "{text:?}: {message}");
         }
     }
 

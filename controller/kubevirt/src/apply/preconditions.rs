@@ -51,7 +51,7 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// Fails if anything in the namespace uses the claim that would go with the action.
+/// Fails if anything in the namespace uses the claim that the action would delete.
 async fn unused(api: &GuardedClient, machine: &Machine, action: &Action) -> Result<(), Failed> {
     let Some((claim, kinds)) = claim_at_risk(action) else {
         return Ok(());
@@ -87,7 +87,7 @@ async fn never_ran(api: &GuardedClient, machine: &Machine) -> Result<(), Failed>
     Err(ApiError::StaleCache(message).into())
 }
 
-/// The claim that would go with an action, and the kinds of objects that may use it.
+/// The claim that an action would delete, and the kinds of objects that may use it.
 pub(crate) fn claim_at_risk(action: &Action) -> Option<(&str, &'static [UserKind])> {
     use UserKind::{Instance, Pod, VirtualMachine};
     match action {

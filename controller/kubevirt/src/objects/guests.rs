@@ -164,7 +164,7 @@ impl Instance {
         names_claim(&self.spec, claim)
     }
 
-    /// Whether the guest ended without a failure: it shut itself down, or its pod was taken from under it.
+    /// Whether the guest ended without a failure: it shut itself down, or the pod was deleted or evicted while the guest ran.
     pub(crate) fn has_succeeded(&self) -> bool {
         self.status.phase == "Succeeded"
     }

@@ -68,6 +68,7 @@ fn rerun_on_failure_starts_no_new_instance_unless_the_guest_failed() {
             migratable: true,
             scenario: Scenario::Happy,
             age: Duration::ZERO,
+            start_pause: Duration::from_secs(10),
             now: Timestamp::UNIX_EPOCH,
         };
         next(&input).status
@@ -97,6 +98,7 @@ fn a_start_that_failed_is_repeated_after_a_pause() {
         migratable: true,
         scenario: Scenario::Crash,
         age: Duration::ZERO,
+        start_pause: Duration::from_secs(10),
         now: Timestamp::now(),
     };
     let next = next(&input);
@@ -149,6 +151,7 @@ fn a_changed_template_needs_a_restart() {
         migratable: true,
         scenario: Scenario::Happy,
         age: Duration::ZERO,
+        start_pause: Duration::from_secs(10),
         now: Timestamp::UNIX_EPOCH,
     };
     let conditions = next(&input).status["conditions"].clone();

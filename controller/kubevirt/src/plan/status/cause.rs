@@ -24,7 +24,7 @@ const FAILURES: [&str; 5] = [
     "ImagePullBackOff",
 ];
 
-/// Reasons of `Synchronized` while KubeVirt waits for something that comes without anybody's action.
+/// Reasons of `Synchronized` while KubeVirt waits for something that resolves itself.
 const WAITS: [&str; 1] = ["BackendStorageNotReady"];
 
 /// Part of the text of the scheduler's plugin VolumeBinding for a pod whose claims are unbound.
@@ -36,17 +36,17 @@ pub(super) fn fault(
     inputs: &StatusInputs<'_>,
     live: &LiveGuest<'_>,
 ) -> Option<Fault> {
-    let word = vm.status.printable_status.as_str();
+    let printable_status = vm.status.printable_status.as_str();
     let reported = |kind, status| {
         let of_vm = find_condition(&vm.status.conditions, kind, status);
         let instance = live.instance.map(|it| it.status.conditions.as_slice());
         of_vm.or_else(|| find_condition(instance?, kind, status))
     };
-    if word == "ErrorUnschedulable" {
+    if printable_status == "ErrorUnschedulable" {
         let why = reported("PodScheduled", "False").map_or("", |it| it.message.as_str());
         return unschedulable(why, inputs);
     }
-    if word == "CrashLoopBackOff" {
+    if printable_status == "CrashLoopBackOff" {
         return Some(crashed(vm.status.start_failure.as_ref()));
     }
     let failure = reported("Failure", "True");
@@ -63,17 +63,19 @@ pub(super) fn fault(
     let cause = cause.filter(|_| live.strategy != "Halted");
     match cause {
         Some(it) => {
-            let texts = [word, quoted(it)];
+            let texts = [printable_status, quoted(it)];
             let texts = texts.into_iter().filter(|text| !text.is_empty());
             let text = texts.collect::<Vec<_>>().join(": ");
             Some(failed(&format!("KubeVirt reports {text}"), remedy(it)))
         }
-        None if FAILURES.contains(&word) => Some(failed(&format!("KubeVirt reports {word}"), "")),
+        None if FAILURES.contains(&printable_status) => {
+            Some(failed(&format!("KubeVirt reports {printable_status}"), ""))
+        }
         None => None,
     }
 }
 
-/// No node for the pod. While a claim is unbound the scheduler says so, and nothing is missing but the volume.
+/// No node for the pod. While a claim is unbound the scheduler reports that, and nothing is missing but the volume.
 fn unschedulable(why: &str, inputs: &StatusInputs<'_>) -> Option<Fault> {
     if why.contains(UNBOUND_CLAIMS) || (why.is_empty() && !inputs.pending.is_empty()) {
         return None;

@@ -211,16 +211,17 @@ pub(super) fn volumes(
             });
         }
         let phase = claim.map_or("", |claim| &claim.status.phase);
-        // A claim that goes with its unfinished import has no content that could be lost.
+        // A claim that is deleted with its unfinished import has no content that could be lost.
         let is_incomplete = match import {
             Some(import) => !import.is_finished() && (import.is_deleting() || ends(import)),
             None => was_incomplete(&machine.status, &claim_name),
         };
-        let goes = is_incomplete && claim.is_some_and(|claim| claim.data_volume().is_some());
+        let is_discarded =
+            is_incomplete && claim.is_some_and(|claim| claim.data_volume().is_some());
         // A claim without a status yet is pending.
-        let is_pending = goes || phase.is_empty();
+        let is_pending = is_discarded || phase.is_empty();
         let phase = if is_pending { "Pending" } else { phase };
-        // Admission tells by the progress that the image of a bound claim is incomplete.
+        // Admission concludes from the progress that the image of a bound claim is incomplete.
         let unknown = || (phase != "Pending").then(|| "0%".to_owned());
         let capacity = claim.and_then(|claim| claim.status.capacity.storage);
         Some(VolumeStatus {

@@ -47,10 +47,10 @@ fn a_claim_that_vanished_is_not_made_anew_until_the_user_confirms_it_once() {
         assert_eq!(reported(&environment, "Ready"), ("False", "PVCLost"));
         assert_eq!(phase_of(&environment, "data"), Some("Lost"));
     }
-    let told = message(&environment, "Ready");
+    let message = message(&environment, "Ready");
     let command =
         "kubectl annotate machine -n default web machine.vitistack.io/recreate-volume=data";
-    assert!(told.ends_with(command), "{told}");
+    assert!(message.ends_with(command), "{message}");
 
     // Neither another disk nor a start makes it.
     confirm(&mut environment, "root");
@@ -119,7 +119,7 @@ fn a_claim_that_never_had_a_volume_is_made_anew() {
     );
 }
 
-/// A former claim of the name that is still there, whoever made it.
+/// A former claim of the name that still exists, even one that the controller did not create.
 #[test]
 fn no_guest_gets_a_claim_that_is_being_deleted() {
     let mut environment = FakeCluster::new(machine(block()));
@@ -149,12 +149,12 @@ fn a_claim_that_is_deleted_under_a_running_guest_is_reported_with_what_is_lost()
     claim.spec.volume_name = Some("pv-7".into());
     assert_eq!(environment.pass(), [""; 0]);
     assert_eq!(reported(&environment, "Ready"), ("False", "PVCDeleting"));
-    let told = message(&environment, "StorageReady");
+    let message = message(&environment, "StorageReady");
     for part in [
         "all its content is lost as soon as the guest stops",
         "kubectl patch pv pv-7 --type merge",
     ] {
-        assert!(told.contains(part), "{told}");
+        assert!(message.contains(part), "{message}");
     }
     // It can still be switched off, and the loss is reported from then on.
     edit(&mut environment, |block| {
@@ -277,6 +277,6 @@ fn a_corrected_image_on_first_consumer_storage_is_imported_in_place_of_an_incomp
     assert!(!environment.data_volumes["web-root"].is_deleting());
     environment.set_printable_status("Running");
     assert_eq!(environment.pass(), [""; 0]);
-    let told = message(&environment, "StorageReady");
-    assert!(told.contains("stop that guest"), "{told}");
+    let text = message(&environment, "StorageReady");
+    assert!(text.contains("stop that guest"), "{text}");
 }

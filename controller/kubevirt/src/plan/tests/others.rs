@@ -161,7 +161,7 @@ fn a_foreign_halt_is_reported_and_undone_once_the_guest_is_down() {
 }
 
 #[test]
-fn a_foreign_halt_is_kept_by_the_setting_until_the_machine_says_otherwise() {
+fn a_foreign_halt_is_kept_by_the_setting_until_power_state_changes() {
     let kept = || {
         let mut environment = running(false);
         environment.on_foreign_stop = OnForeignStop::Keep;

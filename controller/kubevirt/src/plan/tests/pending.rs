@@ -183,7 +183,7 @@ fn a_card_waits_for_a_migration_and_one_that_was_removed_again_leaves_nothing() 
         environment.settle();
         assert_eq!(pending(&environment), [card]);
 
-        // The instance keeps a card that leaves, and KubeVirt wants a restart for it.
+        // The instance keeps a card that leaves, and KubeVirt requires a restart for it.
         edit(&mut environment, |block| {
             block.networks.pop();
         });
