@@ -45,12 +45,11 @@ impl KubevirtCrds {
                     &["vmi", "vmis"],
                     false,
                 ),
-                thin_crd("kubevirt.io", "v1", "KubeVirt", &["kv"], true),
             ]),
             Self::Real => {
                 let folder = paths::real_kubevirt_crds()
                     .context("KubeVirt's own CRDs are not beside the repository")?;
-                ["virtualmachines", "virtualmachineinstances", "kubevirts"]
+                ["virtualmachines", "virtualmachineinstances"]
                     .iter()
                     .map(|name| {
                         let path = folder.join(format!("{name}.kubevirt.io.yaml"));

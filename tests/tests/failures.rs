@@ -34,18 +34,8 @@ async fn a_machine_that_failed_runs_once_the_cause_is_gone() {
     };
     let failed = ready("crashes", "VirtualMachineReady", "VMFailed").await;
     assert_eq!(failed["status"]["phase"], "Failed");
-    let counted = machines.until("crashes", "to have failed twice", |machine| {
-        let message = condition(machine, "Ready")["message"].as_str();
-        let (begin, middle) = (
-            "KubeVirt reports CrashLoopBackOff: ",
-            "; KubeVirt starts it again at ",
-        );
-        let told = message.and_then(|it| it.strip_prefix(begin)?.split_once(middle));
-        told.is_some_and(|(count, next)| {
-            count == "the guest ended 2 times before it ran" && next.starts_with("20")
-        })
-    });
-    counted.await.unwrap();
+    let message = condition(&failed, "Ready")["message"].as_str().unwrap();
+    assert!(message.contains("CrashLoopBackOff"), "{message}");
     // The scheduler's message is in the instance, which may be observed a moment later.
     let waits = machines.until("no-room", "to report the scheduler's message", |machine| {
         let ready = condition(machine, "Ready");

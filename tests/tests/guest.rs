@@ -87,15 +87,6 @@ async fn every_printable_status_of_kubevirt_is_mapped() {
             .await
             .unwrap();
     }
-    // A word that is not known says nothing of a guest that has not come up.
-    let word = Scenario::Shows("NewInSomeVersion");
-    env.simulator.set("default", "later", word);
-    env.apply(&machine("later", &json!({"template": "small"})))
-        .await;
-    let unknown = machines.until_condition("later", "Ready", "Unknown", "Unknown");
-    let message = condition(&unknown.await.unwrap(), "Ready")["message"].clone();
-    let message = message.as_str().unwrap();
-    assert!(message.contains("'NewInSomeVersion', which"), "{message}");
     // A repeated event is counted, and each failure has an event of its own.
     wait::until("an event for each failure", async || {
         let all = events(&env, "web").await;

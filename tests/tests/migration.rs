@@ -185,7 +185,6 @@ async fn cards_networks_and_node_labels_take_effect_with_a_migration() {
 
     // The cluster does not.
     env.simulator.set_all(Scenario::NoMigration);
-    env.simulator.set_update_methods(&[]).await.unwrap();
     env.apply(&with("test", &["eth1"], "ssd")).await;
     let network = "networks[eth0].networkName";
     let network = [network, "default/prod", "default/test", "LiveMigration"];
@@ -194,24 +193,6 @@ async fn cards_networks_and_node_labels_take_effect_with_a_migration() {
     let message = required["message"].as_str().unwrap();
     assert!(message.contains("networks[eth0].networkName"), "{message}");
     assert_eq!(condition(&moves, "RestartRequired"), &Value::Null);
-    // Who migrates is a fact of the cluster, and the Machine says it.
-    let says = |part: &'static str| {
-        let what = format!("to say {part}");
-        let is_said = move |machine: &Value| {
-            let message = condition(machine, "MigrationRequired")["message"].as_str();
-            message.is_some_and(|message| message.contains(part))
-        };
-        let machines = env.machines();
-        async move { machines.until("moves", &what, is_said).await.unwrap() }
-    };
-    says("does not migrate it by itself on this cluster").await;
-    env.simulator
-        .set_update_methods(&["Evict", "LiveMigrate"])
-        .await
-        .unwrap();
-    says("migrates it by itself, as its workloadUpdateMethods").await;
-    env.simulator.set_update_methods(&[]).await.unwrap();
-    says("does not migrate it by itself on this cluster").await;
     env.apply(&with("test", &["eth1"], "hdd")).await;
     let labels = ["nodeSelector", "disk=ssd", "disk=hdd", "LiveMigration"];
     until_pending(&env, "moves", &[network, labels]).await;

@@ -150,7 +150,6 @@ async fn each_scenario_reports_the_status_that_kubevirt_reports() {
         ("waiting", Scenario::PvcPending, "ErrorUnschedulable"),
         ("no-quota", Scenario::PodOverQuota, "Starting"),
         ("restricted", Scenario::PodNotAllowed, "Starting"),
-        ("denied", Scenario::PodDenied, "Starting"),
         ("refused", Scenario::InstanceRefused, "Stopped"),
         ("no-image", Scenario::ImagePull, "ImagePullBackOff"),
         ("late", Scenario::Slow, "Running"),
@@ -180,7 +179,6 @@ async fn each_scenario_reports_the_status_that_kubevirt_reports() {
         ),
         ("no-quota", "Synchronized", "exceeded quota: compute"),
         ("restricted", "Synchronized", "violates PodSecurity"),
-        ("denied", "Synchronized", "denied the request: privileged"),
         ("refused", "Failure", "exceeded quota: guests"),
         ("no-image", "Synchronized", "Back-off pulling image"),
     ] {

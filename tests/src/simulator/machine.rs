@@ -1,9 +1,6 @@
 //! Reads the state of one VirtualMachine, and writes what its [state machine](super::vm_state_machine) returns.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::Arc;
 
 use futures::Stream;
 use k8s_openapi::{
@@ -29,7 +26,6 @@ use super::{
     pods::Launcher,
     retry,
     start_failure::with_transition,
-    storage::DATA_VOLUME,
     vm_state_machine::{self, Change, Claims, Input},
 };
 
@@ -148,7 +144,6 @@ async fn reconcile(
         dependency_missing: dependency_missing(&context, &namespace, &machine).await?,
         scenario,
         age: since,
-        start_pause: Duration::from_millis(context.start_pause.load(Ordering::Relaxed)),
         now: Timestamp::now(),
     });
 
@@ -301,15 +296,8 @@ async fn claims(
             return Ok((Claims::Missing(name.to_owned()), false));
         };
         let phase = claim.status.and_then(|status| status.phase);
-        if phase.as_deref() != Some("Bound") && worst == Claims::Bound {
+        if phase.as_deref() != Some("Bound") {
             worst = Claims::Pending;
-        }
-        let imports = context.api(&DATA_VOLUME, namespace);
-        let import = imports.get_opt(name).await?;
-        if phase.as_deref() == Some("Bound")
-            && import.is_some_and(|import| import.data["status"]["phase"] != "Succeeded")
-        {
-            worst = Claims::Importing;
         }
         let modes = claim.spec.and_then(|spec| spec.access_modes);
         shared &= modes.is_some_and(|modes| modes.iter().any(|mode| mode == "ReadWriteMany"));

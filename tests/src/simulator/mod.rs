@@ -8,7 +8,6 @@
 //!           │                        └──► live migrations                   `migration`
 //!           └──► starts that failed                                         `start_failure`
 //! subresources and admission of virt-api                                    `virt_api`
-//! the KubeVirt object                                                       `installation`
 //! PersistentVolumeClaim, DataVolume ──► bound, grown, imported              `storage`
 //! ```
 //! It replaces virt-controller, virt-handler, virt-api, the kubelet, the provisioner and CDI's importer:
@@ -24,7 +23,6 @@
 
 mod guest;
 mod hotplug;
-mod installation;
 mod launcher;
 mod machine;
 mod migration;
@@ -40,10 +38,7 @@ mod vm_state_machine;
 use std::{
     net::TcpListener,
     pin::pin,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -73,17 +68,12 @@ const RETRY: Duration = Duration::from_millis(200);
 /// Interval between checks for CDI, which a test may install at any time.
 const CDI_POLL: Duration = Duration::from_millis(500);
 
-/// Pause after the first failed start, in milliseconds, so that tests do not wait for minutes. KubeVirt's is 10 s.
-const START_PAUSE: u64 = 1000;
-
 /// State that all parts of the simulator share.
 struct Context {
     client: Client,
     scenarios: Scenarios,
     /// The port of virt-api's admission while it does not answer.
     admission: Mutex<Option<TcpListener>>,
-    /// Pause after the first failed start, in milliseconds.
-    start_pause: AtomicU64,
 }
 
 /// The running simulator. It ends when this is dropped.
@@ -108,7 +98,6 @@ impl Simulator {
             client,
             scenarios: Scenarios::new(scenario),
             admission: Mutex::default(),
-            start_pause: AtomicU64::new(START_PAUSE),
         });
         let (changed, receiver) = watch::channel(());
         let parts = tokio::spawn(run(context.clone(), receiver)).abort_handle();
@@ -129,12 +118,6 @@ impl Simulator {
     pub fn set(&self, namespace: &str, name: &str, scenario: Scenario) {
         self.context.scenarios.set(namespace, name, scenario);
         self.changed.send_replace(());
-    }
-
-    /// Sets the pause after the first failed start. KubeVirt's is 10 s.
-    pub fn set_start_pause(&self, pause: Duration) {
-        let millis = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-        self.context.start_pause.store(millis, Ordering::Relaxed);
     }
 
     /// The guest shuts itself down, as after `poweroff` inside it.
@@ -248,9 +231,6 @@ async fn run(context: Arc<Context>, changed: watch::Receiver<()>) {
     parts.spawn(storage::claims(context.clone(), changes(changed.clone())));
     if context.has(&machine::MACHINE).await {
         machine::create_nodes(&context).await;
-        if let Err(error) = installation::create(&context).await {
-            tracing::warn!(%error, "the KubeVirt object was not created");
-        }
         parts.spawn(machine::run_virtual_machines(
             context.clone(),
             changes(changed.clone()),

@@ -29,15 +29,13 @@ pub enum Scenario {
     PodOverQuota,
     /// As `PodOverQuota`, because of Pod Security Admission.
     PodNotAllowed,
-    /// As `PodOverQuota`, because of an admission webhook of somebody else.
-    PodDenied,
     /// Admission refuses the instance: `Failure=True/FailedCreate` of a VirtualMachine that is `Stopped`.
     InstanceRefused,
     /// The node cannot pull the image of the launcher: `Synchronized=False` of the instance with the kubelet's text.
     ImagePull,
     /// The guest ends before it runs: no text says why, the instance is deleted, and the VirtualMachine is
-    /// `CrashLoopBackOff` with `startFailure`. The pauses are KubeVirt's multiples of the first, which is 1 s unless
-    /// [`Simulator::set_start_pause`](super::Simulator::set_start_pause) sets it.
+    /// `CrashLoopBackOff` with `startFailure`. The pauses are those of KubeVirt divided by ten: 1 s, 4 s, 9 s, at most
+    /// 30 s.
     Crash,
     /// As `Happy`, with two seconds between the steps.
     Slow,
@@ -53,8 +51,6 @@ pub enum Scenario {
     ImportFails,
     /// As `Happy`, but a claim is bound only after the start of a machine that uses it.
     FirstConsumer,
-    /// As `FirstConsumer`, but every import fails once its claim is bound.
-    FirstConsumerImportFails,
     /// As `Happy`, but KubeVirt migrates no guest by itself: `workloadUpdateMethods` is empty, and evictions wait.
     NoMigration,
     /// The guest does not change, and KubeVirt reports this `printableStatus`.
@@ -62,19 +58,13 @@ pub enum Scenario {
 }
 
 impl Scenario {
-    /// Whether a claim is bound only once a machine that uses it starts.
-    pub(super) const fn binds_late(self) -> bool {
-        matches!(self, Self::FirstConsumer | Self::FirstConsumerImportFails)
-    }
-
     /// The named scenarios. Each of [`PRINTABLE_STATUSES`] is the name of one that reports it.
-    pub const ALL: [(&'static str, Self); 18] = [
+    pub const ALL: [(&'static str, Self); 16] = [
         ("happy", Self::Happy),
         ("unschedulable", Self::Unschedulable),
         ("pvc-pending", Self::PvcPending),
         ("pod-over-quota", Self::PodOverQuota),
         ("pod-not-allowed", Self::PodNotAllowed),
-        ("pod-denied", Self::PodDenied),
         ("instance-refused", Self::InstanceRefused),
         ("image-pull", Self::ImagePull),
         ("crash", Self::Crash),
@@ -85,10 +75,6 @@ impl Scenario {
         ("import-hangs", Self::ImportHangs),
         ("import-fails", Self::ImportFails),
         ("first-consumer", Self::FirstConsumer),
-        (
-            "first-consumer-import-fails",
-            Self::FirstConsumerImportFails,
-        ),
         ("no-migration", Self::NoMigration),
     ];
 }

@@ -77,9 +77,6 @@ fn without_pod(input: &Input<'_>) -> Blocked {
             unscheduled,
         ]);
     }
-    if input.claims == Claims::Importing {
-        return Some(vec![]);
-    }
     let (namespace, name) = (
         &input.machine["metadata"]["namespace"],
         &input.machine["metadata"]["name"],
@@ -93,9 +90,6 @@ fn without_pod(input: &Input<'_>) -> Blocked {
         Scenario::PodNotAllowed => format!(
             "failed to create pod for vmi {namespace}/{name}, it needs a privileged namespace to run: pods \"{pod}\" is forbidden: violates PodSecurity \"restricted:latest\": allowPrivilegeEscalation != false"
         ),
-        Scenario::PodDenied => {
-            "failed to create virtual machine pod: admission webhook \"validate.policy.example.com\" denied the request: privileged pods need the label team".to_owned()
-        }
         _ => return None,
     };
     Some(vec![not_synchronized("FailedCreate", &message)])
@@ -106,8 +100,7 @@ fn with_pod(input: &Input<'_>, instance: &Value) -> Blocked {
     let waits = input.claims != Claims::Bound;
     match input.scenario {
         // The scheduler selects a node, and then the storage provisions.
-        _ if waits && input.scenario.binds_late() => Some(vec![]),
-        _ if input.claims == Claims::Importing => Some(vec![]),
+        Scenario::FirstConsumer if waits => Some(vec![]),
         _ if waits => Some(vec![unschedulable(
             "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.",
         )]),

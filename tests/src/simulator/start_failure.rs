@@ -3,7 +3,7 @@
 //! As `syncStartFailureStatus` and `calculateStartBackoffTime` of virt-controller (v1.8 and v1.9): an instance that
 //! ended without ever having run counts, whether it crashed or was deleted, and one that ran resets the count. KubeVirt
 //! waits 10 s times the square of the count, at most 300 s, and up to half as much again at random. The random part is
-//! left out here, and the 10 s are a setting, so that tests do not wait for minutes.
+//! left out here, and a [`UNIT`] replaces the 10 s, so that tests do not wait for minutes.
 
 use std::time::Duration;
 
@@ -12,16 +12,14 @@ use serde_json::{Value, json};
 
 use super::guest::is_final;
 
-/// Longest pause, as a multiple of the first. KubeVirt's is 300 s.
-const MOST: u32 = 30;
+/// Pause after the first failed start. KubeVirt's is 10 s.
+const UNIT: Duration = Duration::from_secs(1);
 
-/// `status.startFailure` of a VirtualMachine; null: none. `first`: the pause after the first failed start.
-pub(super) fn start_failure(
-    machine: &Value,
-    instance: Option<&Value>,
-    first: Duration,
-    now: Timestamp,
-) -> Value {
+/// Longest pause. KubeVirt's is 300 s, the same multiple of its unit.
+const MOST: Duration = Duration::from_secs(30);
+
+/// `status.startFailure` of a VirtualMachine; null: none.
+pub(super) fn start_failure(machine: &Value, instance: Option<&Value>, now: Timestamp) -> Value {
     let known = &machine["status"]["startFailure"];
     let restarts = matches!(
         machine["spec"]["runStrategy"].as_str(),
@@ -39,7 +37,7 @@ pub(super) fn start_failure(
         return known.clone();
     }
     let count = known["consecutiveFailCount"].as_u64().unwrap_or_default() + 1;
-    let pause = pause(first, count);
+    let pause = pause(count);
     json!({
         "consecutiveFailCount": count,
         "lastFailedVMIUID": uid,
@@ -47,9 +45,9 @@ pub(super) fn start_failure(
     })
 }
 
-fn pause(first: Duration, count: u64) -> SignedDuration {
+fn pause(count: u64) -> SignedDuration {
     let factor = u32::try_from(count.saturating_mul(count)).unwrap_or(u32::MAX);
-    let pause = first.saturating_mul(factor.min(MOST));
+    let pause = UNIT.saturating_mul(factor).min(MOST);
     SignedDuration::try_from(pause).unwrap_or_default()
 }
 
@@ -94,9 +92,6 @@ pub(super) fn with_transition(instance: &Value, mut status: Value, now: Timestam
 mod tests {
     use super::*;
 
-    /// KubeVirt's.
-    const FIRST: Duration = Duration::from_secs(10);
-
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
     }
@@ -104,13 +99,10 @@ mod tests {
     #[test]
     fn each_instance_that_never_ran_counts_once_and_the_pause_grows() {
         let mut machine = json!({"spec": {"runStrategy": "Always"}});
-        // As `calculateStartBackoffTime`.
-        let pauses = [10, 40, 90, 160, 250, 300, 300];
-        for (count, seconds) in (1..).zip(pauses) {
-            let uid = format!("uid-{count}");
+        for (count, uid, seconds) in [(1, "a", 1), (2, "b", 4), (3, "c", 9)] {
             let instance = json!({"metadata": {"uid": uid}, "status": {"phase": "Failed"}});
             for _ in 0..2 {
-                let failure = start_failure(&machine, Some(&instance), FIRST, at(0));
+                let failure = start_failure(&machine, Some(&instance), at(0));
                 assert_eq!(failure["consecutiveFailCount"], count);
                 assert_eq!(failure["lastFailedVMIUID"], uid);
                 machine["status"]["startFailure"] = failure;
@@ -132,7 +124,7 @@ mod tests {
         let mut machine = json!({
             "spec": {"runStrategy": "Always"}, "status": {"startFailure": failure},
         });
-        assert_eq!(start_failure(&machine, None, FIRST, at(0)), failure);
+        assert_eq!(start_failure(&machine, None, at(0)), failure);
         let mut ran = json!({"metadata": {"uid": "b"}, "status": {"phase": "Scheduling"}});
         ran["status"] = with_transition(&ran, json!({"phase": "Running"}), at(0));
         ran["status"] = with_transition(
@@ -143,11 +135,8 @@ mod tests {
             }),
             at(1),
         );
-        assert_eq!(
-            start_failure(&machine, Some(&ran), FIRST, at(0)),
-            Value::Null
-        );
+        assert_eq!(start_failure(&machine, Some(&ran), at(0)), Value::Null);
         machine["spec"]["runStrategy"] = json!("Halted");
-        assert_eq!(start_failure(&machine, None, FIRST, at(0)), Value::Null);
+        assert_eq!(start_failure(&machine, None, at(0)), Value::Null);
     }
 }

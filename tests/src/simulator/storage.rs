@@ -93,7 +93,7 @@ async fn provide(
     if !bound && existing.is_none() && (asks || !provisionable(&context, &claim).await?) {
         return Ok(Action::requeue(SOON));
     }
-    if scenario.binds_late() && !bound && !is_consumed(&context, &claim).await? {
+    if scenario == Scenario::FirstConsumer && !bound && !is_consumed(&context, &claim).await? {
         return Ok(Action::requeue(SOON));
     }
     let api: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), &namespace);
@@ -295,12 +295,12 @@ fn status(scenario: Scenario, bound: bool, claim: &str) -> Value {
         })
     };
     match scenario {
-        _ if scenario.binds_late() && !bound => {
-            shown("WaitForFirstConsumer", "N/A", ["False", "", ""])
-        }
-        Scenario::ImportFails | Scenario::FirstConsumerImportFails => {
+        Scenario::ImportFails => {
             let why = "Unable to connect to http data source: expected status code 200, got 404";
             shown("ImportInProgress", "N/A", ["False", "Error", why])
+        }
+        Scenario::FirstConsumer if !bound => {
+            shown("WaitForFirstConsumer", "N/A", ["False", "", ""])
         }
         Scenario::ImportHangs => {
             shown("ImportInProgress", "42.50%", ["True", "Pod is running", ""])

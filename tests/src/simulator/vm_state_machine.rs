@@ -24,8 +24,6 @@ pub(super) const SOON: Duration = Duration::from_millis(200);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Claims {
     Missing(String),
-    /// CDI has not finished the image in one of them: KubeVirt makes no launcher pod before.
-    Importing,
     Pending,
     Bound,
 }
@@ -45,8 +43,6 @@ pub(super) struct Input<'a> {
     pub(super) scenario: Scenario,
     /// Since the creation of the instance, or since its deletion was requested.
     pub(super) age: Duration,
-    /// Pause after the first failed start.
-    pub(super) start_pause: Duration,
     pub(super) now: Timestamp,
 }
 
@@ -296,7 +292,7 @@ fn status(input: &Input<'_>, shown: &str, failure: Option<(&str, String)>) -> Va
     json!({
         "runStrategy": seen,
         "stateChangeRequests": requests(input),
-        "startFailure": start_failure(input.machine, input.instance, input.start_pause, input.now),
+        "startFailure": start_failure(input.machine, input.instance, input.now),
         "created": input.instance.is_some(),
         "ready": matches!(shown, "Running" | "Migrating"),
         "printableStatus": shown,

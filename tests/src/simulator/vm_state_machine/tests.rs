@@ -27,7 +27,6 @@ fn step(machine: &Value, instance: Option<&Value>, scenario: Scenario) -> (Chang
         migratable: true,
         scenario,
         age: Duration::ZERO,
-        start_pause: Duration::from_secs(10),
         now: Timestamp::UNIX_EPOCH,
     };
     let next = next(&input);
@@ -68,7 +67,6 @@ fn rerun_on_failure_starts_no_new_instance_unless_the_guest_failed() {
             migratable: true,
             scenario: Scenario::Happy,
             age: Duration::ZERO,
-            start_pause: Duration::from_secs(10),
             now: Timestamp::UNIX_EPOCH,
         };
         next(&input).status
@@ -98,7 +96,6 @@ fn a_start_that_failed_is_repeated_after_a_pause() {
         migratable: true,
         scenario: Scenario::Crash,
         age: Duration::ZERO,
-        start_pause: Duration::from_secs(10),
         now: Timestamp::now(),
     };
     let next = next(&input);
@@ -151,7 +148,6 @@ fn a_changed_template_needs_a_restart() {
         migratable: true,
         scenario: Scenario::Happy,
         age: Duration::ZERO,
-        start_pause: Duration::from_secs(10),
         now: Timestamp::UNIX_EPOCH,
     };
     let conditions = next(&input).status["conditions"].clone();
