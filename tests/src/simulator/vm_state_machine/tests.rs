@@ -67,6 +67,7 @@ fn rerun_on_failure_starts_no_new_instance_unless_the_guest_failed() {
             dependency_missing: false,
             migratable: true,
             scenario: Scenario::Happy,
+            start_pause: Duration::from_secs(10),
             age: Duration::ZERO,
             now: Timestamp::UNIX_EPOCH,
         };
@@ -96,6 +97,7 @@ fn a_start_that_failed_is_repeated_after_a_pause() {
         dependency_missing: false,
         migratable: true,
         scenario: Scenario::Crash,
+        start_pause: Duration::from_secs(10),
         age: Duration::ZERO,
         now: Timestamp::now(),
     };
@@ -148,6 +150,7 @@ fn a_changed_template_needs_a_restart() {
         dependency_missing: false,
         migratable: true,
         scenario: Scenario::Happy,
+        start_pause: Duration::from_secs(10),
         age: Duration::ZERO,
         now: Timestamp::UNIX_EPOCH,
     };

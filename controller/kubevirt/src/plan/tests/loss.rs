@@ -277,6 +277,6 @@ fn a_corrected_image_on_first_consumer_storage_is_imported_in_place_of_an_incomp
     assert!(!environment.data_volumes["web-root"].is_deleting());
     environment.set_printable_status("Running");
     assert_eq!(environment.pass(), [""; 0]);
-    let message = message(&environment, "StorageReady");
-    assert!(message.contains("stop that guest"), "{message}");
+    let text = message(&environment, "StorageReady");
+    assert!(text.contains("stop that guest"), "{text}");
 }
