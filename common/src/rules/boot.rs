@@ -160,10 +160,10 @@ pub(crate) fn boot_image<'a>(merged: &Merged<'a>) -> Option<&'a PinnedImage> {
     let written = written_order(merged).value;
     let order = written.map_or_else(
         || BootDevice::ALL.to_vec(),
-        |words| {
-            words
-                .iter()
-                .filter_map(|word| BootDevice::parse(word))
+        |entries| {
+            let devices = entries.iter();
+            devices
+                .filter_map(|entry| BootDevice::parse(entry))
                 .collect()
         },
     );

@@ -70,18 +70,8 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         ..
     } = observer;
     let (namespace, name) = (machine.namespace(), machine.name());
-    let mut claims: BTreeMap<_, _> = cluster
-        .claims
-        .of_machine(namespace, name)
-        .into_iter()
-        .map(|claim| (claim.name().to_owned(), claim))
-        .collect();
-    let mut data_volumes: BTreeMap<_, _> = cluster
-        .data_volumes
-        .of_machine(namespace, name)
-        .into_iter()
-        .map(|import| (import.name().to_owned(), import))
-        .collect();
+    let mut claims = by_name(cluster.claims.of_machine(namespace, name));
+    let mut data_volumes = by_name(cluster.data_volumes.of_machine(namespace, name));
     let instance = cluster.instances.get(namespace, name);
     let desired = machine.desired();
     let (mut classes, mut sources) = (BTreeMap::new(), BTreeSet::new());
@@ -114,11 +104,10 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
             claims.insert(volume.claim, claim);
         }
     }
-    let imports = data_volumes.values();
     let others: BTreeSet<_> = claims
         .values()
         .filter_map(|claim| claim.machine_uid())
-        .chain(imports.filter_map(|import| import.machine_uid()))
+        .chain(data_volumes.values().filter_map(|it| it.machine_uid()))
         .filter(|uid| *uid != machine.uid())
         .map(ToOwned::to_owned)
         .collect();
@@ -167,6 +156,13 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         classes,
         template,
     }
+}
+
+fn by_name<K: Meta>(objects: Vec<Arc<K>>) -> BTreeMap<String, Arc<K>> {
+    let named = objects.into_iter();
+    named
+        .map(|object| (object.name().to_owned(), object))
+        .collect()
 }
 
 /// The pod in which the guest of an instance runs.
