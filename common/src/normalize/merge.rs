@@ -4,7 +4,7 @@
 //! name: the template's items first, in their order, then the user's additional ones. No value is
 //! parsed. Each value keeps the path at which its author wrote it, and violations are reported there.
 
-use crate::api::machine::{Cdrom, Disk, MachineSpec, Network};
+use crate::api::machine::{Cdrom, CloudInit, Disk, MachineSpec, Network};
 use crate::api::template::TemplateContent;
 use crate::bounds::{DISKS_MAX, NETWORKS_MAX};
 use crate::field_path::{FieldPath, Segment};
@@ -210,6 +210,15 @@ impl<'a> Merged<'a> {
                 path: own,
             },
         }
+    }
+
+    /// Data for cloud-init of the Machine and its template: see [`CloudInit::merged`].
+    pub fn cloud_init(&self) -> Option<CloudInit> {
+        let template = match self.base {
+            Base::Template(content, _) => content.cloud_init.as_ref(),
+            Base::Nothing | Base::Unknown | Base::IsTemplate => None,
+        };
+        CloudInit::merged(self.user.cloud_init.as_ref(), template)
     }
 
     /// Whether a deletion of the Machine is refused: by its own spec, else by its template.
