@@ -19,6 +19,17 @@ pub const QUANTITY_MAX: usize = 32;
 /// Longest user data or network data in characters. etcd stores objects up to 1.5 MiB, and a Machine
 /// can hold both.
 pub const USER_DATA_MAX: usize = 256 * 1024;
+/// Longest user data or network data of a template in bytes. The block of each Machine of the template holds it.
+pub const TEMPLATE_DATA_MAX: usize = 16 * 1024;
+/// Most fields of a cloud-init document that is an object: cloud-init has some 70 modules.
+pub const OBJECT_FIELDS_MAX: usize = 256;
+/// Most values in such a document, so that its validation takes milliseconds.
+pub const OBJECT_VALUES_MAX: usize = 10_000;
+/// Most levels of such a document. The API server itself has a limit of its own far beyond.
+pub const OBJECT_DEPTH_MAX: usize = 32;
+/// Longest key in such a document in characters. PyYAML reads a key of at most 1024 characters, with quotes, and an
+/// escape takes 6.
+pub const OBJECT_KEY_MAX: usize = 160;
 /// Longest description, URL or value of metadata in characters: a screen of text, and 64 of them fit
 /// into an object.
 pub const TEXT_MAX: usize = 1024;

@@ -96,6 +96,11 @@ impl Location {
         }
     }
 
+    /// The path of the field.
+    pub(crate) fn field(&self) -> &str {
+        &self.field
+    }
+
     fn below(mut self, rest: &str) -> Self {
         self.in_template
             .as_mut()

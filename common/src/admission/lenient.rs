@@ -2,7 +2,8 @@
 //! continues with an empty value. It finds all such faults in one pass.
 //!
 //! It supports the types of an intent, whose fields are all optional: texts, whole numbers, booleans,
-//! and lists, maps and structs of them. A null counts as absent, except as an item of a list.
+//! and lists, maps and structs of them. A null counts as absent, except as an item of a list. A newtype struct is an
+//! object of any JSON, whose values are not checked here.
 
 use std::cell::RefCell;
 
@@ -208,6 +209,21 @@ impl<'v> Deserializer<'v> for Reader<'v, '_, '_> {
         }
     }
 
+    /// A value of any JSON, with its nulls: the only such type is an object.
+    fn deserialize_newtype_struct<V: Visitor<'v>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        let value = if let Json::Object(_) = self.value {
+            serde_json::to_value(self.value)?
+        } else {
+            self.deny_type("an object");
+            serde_json::Value::Object(serde_json::Map::new())
+        };
+        visitor.visit_newtype_struct(value)
+    }
+
     fn deserialize_ignored_any<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Error> {
         visitor.visit_unit()
     }
@@ -215,7 +231,7 @@ impl<'v> Deserializer<'v> for Reader<'v, '_, '_> {
     serde::forward_to_deserialize_any! {
         <V: Visitor<'v>>
         i8 i16 i32 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct
-        newtype_struct tuple tuple_struct enum identifier
+        tuple tuple_struct enum identifier
     }
 }
 

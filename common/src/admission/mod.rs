@@ -85,7 +85,7 @@ pub struct Verdict {
 pub fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings) -> Verdict {
     let mut verdict = match request.kind {
         ObjectKind::Machine => machine::review(request, catalog, settings),
-        ObjectKind::MachineTemplate => template::review(request, catalog),
+        ObjectKind::MachineTemplate => template::review(request, catalog, settings),
         ObjectKind::NetworkConfiguration => network::review(request, catalog),
         ObjectKind::LibvirtHost => host::review(request),
         ObjectKind::MachinePolicy => policy::review(request),

@@ -5,26 +5,26 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Request, Verdict, decode, ratchet};
 use crate::api::choice::{Backend, ReclaimPolicy};
-use crate::api::machine::MachineSpec;
+use crate::api::machine::{CloudInit, Display, MachineSpec};
 use crate::api::template::MachineTemplateSpec;
 use crate::bounds::TEXT_MAX;
 use crate::bounds::VCPUS_MAX;
 use crate::catalog::Catalog;
 use crate::json::Json;
 use crate::normalize::{Base, Intent, Merged, Pins, TemplateChoice};
-use crate::rules::{self, limits};
+use crate::rules::{self, Settings, limits};
 use crate::violation::Findings;
 
-pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog) -> Verdict {
+pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings) -> Verdict {
     let mut findings = Findings::default();
     let raw = decode::object(request.object, &mut findings);
     request.check_name(&raw.metadata, &mut findings);
-    let fields = check(raw.spec.intent, catalog, &mut findings);
+    let fields = check(raw.spec.intent, catalog, settings, &mut findings);
     findings.dedupe();
     if let Some(old) = request.old.filter(|_| !findings.accepted()) {
         let mut old_findings = Findings::default();
         let old = decode::object(old, &mut old_findings);
-        let old = check(old.spec.intent, catalog, &mut old_findings);
+        let old = check(old.spec.intent, catalog, settings, &mut old_findings);
         ratchet::ratchet(&mut findings, &fields, &old_findings, &old);
     }
     Verdict {
@@ -34,7 +34,12 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog) -> Verdict {
 }
 
 /// Checks the spec of a template. Returns its fields as those of a Machine.
-fn check(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> MachineSpec {
+fn check(
+    spec: Json<'_>,
+    catalog: &dyn Catalog,
+    settings: &Settings,
+    findings: &mut Findings,
+) -> MachineSpec {
     let MachineTemplateSpec {
         description,
         deprecated,
@@ -44,6 +49,9 @@ fn check(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> Mach
         networks,
         boot_order,
         domain,
+        cloud_init,
+        display,
+        console,
     } = decode::spec(spec, limits::truncate_machine, findings);
     for (field, text) in [
         ("spec.description", description),
@@ -58,6 +66,9 @@ fn check(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> Mach
         networks,
         boot_order,
         domain,
+        cloud_init: cloud_init.as_ref().map(CloudInit::from),
+        display: display.map(Display::from),
+        console,
         ..MachineSpec::default()
     };
     let intent = Intent {
@@ -78,6 +89,6 @@ fn check(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> Mach
         disks_without_serial: BTreeSet::new(),
     };
     rules::resolve(&intent, &merged, &pins, VCPUS_MAX, findings);
-    rules::check_template(&merged, catalog, findings);
+    rules::check_template(&merged, catalog, settings, findings);
     fields
 }

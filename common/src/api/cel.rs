@@ -10,7 +10,7 @@ use crate::names::{CLOUD_INIT_DISK, POD_VOLUMES};
 use crate::quantity::Bytes;
 
 /// The rules about a Machine's spec as a whole.
-pub(crate) fn machine() -> [Value; 13] {
+pub(crate) fn machine() -> [Value; 14] {
     [
         // A value that the stored object already has is accepted, so that status and finalizers can
         // still be written.
@@ -61,6 +61,11 @@ pub(crate) fn machine() -> [Value; 13] {
             "KubeVirt runs pc-q35 only",
         ),
         on(
+            Backend::Kubevirt,
+            "!has(self.display) || !has(self.display.passwordSecretRef)",
+            "KubeVirt's VNC takes no password; display.passwordSecretRef needs backend: libvirt",
+        ),
+        on(
             Backend::Libvirt,
             "!has(self.disks) || self.disks.all(d, !has(d.selector) && !has(d.volumeName))",
             "selector and volumeName of a disk need backend: kubevirt",
@@ -83,6 +88,31 @@ pub(crate) fn credentials() -> Value {
     rule(
         "has(self.credentialsSecretRef) || !self.uri.matches('^(qemu|test)[+](tls|ssh)://')",
         "a host that is reached by tls or ssh needs credentialsSecretRef",
+    )
+}
+
+/// That no part of cloud-init's data is given as a text and as an object. CEL cannot count the fields of an object whose
+/// fields are unknown to the schema, so these are plain conditions of the schema.
+pub(crate) fn given_once() -> [Value; 2] {
+    let not_both = |text: &str, object: &str| {
+        json!({"not": {
+            "required": [text, object],
+            "properties": {text: {"minLength": 1}, object: {"minProperties": 1}},
+        }})
+    };
+    [
+        not_both("userData", "cloudConfig"),
+        not_both("networkData", "networkConfig"),
+    ]
+}
+
+/// The rule that a machine without a screen has none of these fields of a screen.
+pub(crate) fn no_display(fields: &[&str]) -> Value {
+    let has = fields.iter().map(|field| format!("has(self.{field})"));
+    let has = has.collect::<Vec<_>>().join(" || ");
+    rule(
+        &format!("!has(self.type) || self.type != 'none' || !({has})"),
+        "a machine without a display takes no other field of it",
     )
 }
 

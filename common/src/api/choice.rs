@@ -153,6 +153,22 @@ choices! {
         /// QEMU's name for i440fx.
         Pc = "pc",
     }
+    /// Protocol of a machine's screen.
+    DisplayType {
+        /// VNC.
+        Vnc = "vnc",
+        /// No screen.
+        None = "none",
+    }
+    /// Model of an emulated graphics card.
+    VideoModel {
+        /// VGA, which every firmware and guest supports.
+        Vga = "vga",
+        /// Paravirtualized; needs a driver in the guest.
+        Virtio = "virtio",
+        /// A frame buffer without VGA's registers.
+        Bochs = "bochs",
+    }
     /// Machine type under its QEMU name.
     MachineType {
         /// PCI Express chipset.

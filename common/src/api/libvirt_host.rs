@@ -90,6 +90,11 @@ pub struct LibvirtHostSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::LibvirtName>")]
     pub image_pool: Option<String>,
+    /// Storage pool, of type dir, for logs of consoles: a file for each Machine with console.log. No pool of storage,
+    /// because a console may write without end. Default: none, and no console is logged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::LibvirtName>")]
+    pub console_log_pool: Option<String>,
     /// Prefixes of the URLs that images may be fetched from, redirects included, at most 64: scheme, host
     /// and port exactly, the path by whole segments, such as https://images.example.com/os/. Servers
     /// listed here may have private addresses. Default: any URL whose server has public addresses only.

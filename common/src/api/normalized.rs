@@ -14,8 +14,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choice::{
-    AccessMode, Backend, DiskBus, FirmwareType, ImageOs, MachineType, NicModel, PowerState,
-    ReclaimPolicy, TemplateSource, VolumeMode,
+    AccessMode, Backend, DiskBus, DisplayType, FirmwareType, ImageOs, MachineType, NicModel,
+    PowerState, ReclaimPolicy, TemplateSource, VideoModel, VolumeMode,
 };
 use super::machine::Image;
 use super::schema;
@@ -37,6 +37,9 @@ pub struct Normalized {
     /// CD-ROM drives of the machine.
     #[schemars(length(max = bounds::CDROMS_MAX))]
     pub cdroms: Vec<NormalizedCdrom>,
+    /// Serial console. Absent: its output is kept as the backend does by itself, as in blocks of version 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub console: Option<NormalizedConsole>,
     /// CPU topology.
     pub cpu: NormalizedCpu,
     /// Whether a deletion of the machine is refused. Absent: false.
@@ -45,6 +48,9 @@ pub struct Normalized {
     /// Disks in the order in which the guest sees them.
     #[schemars(length(max = bounds::DISKS_MAX))]
     pub disks: Vec<NormalizedDisk>,
+    /// Screen. Absent: VNC without a password and with the backend's own graphics card, as in blocks of version 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub display: Option<NormalizedDisplay>,
     /// Features of the virtual hardware.
     pub features: NormalizedFeatures,
     /// Firmware that starts the guest.
@@ -73,6 +79,62 @@ pub struct Normalized {
     /// Version of the block's layout and semantics.
     #[schemars(range(min = 1))]
     pub version: u32,
+}
+
+/// Serial console of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NormalizedConsole {
+    /// Whether the output is kept.
+    pub log: bool,
+}
+
+/// Screen of a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NormalizedDisplay {
+    /// Secret with the password, under the key display-password. Absent: no password.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password_secret_ref: Option<NormalizedSecretRef>,
+    /// Protocol: vnc or none.
+    #[serde(rename = "type")]
+    pub kind: DisplayType,
+    /// Model of the graphics card. Absent: the backend's own choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub video: Option<VideoModel>,
+}
+
+/// A Secret in the Machine's namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NormalizedSecretRef {
+    /// Name of the Secret.
+    #[schemars(with = "schema::ObjectName")]
+    pub name: String,
+}
+
+impl Normalized {
+    /// Protocol of the screen.
+    pub fn display_type(&self) -> DisplayType {
+        let display = self.display.as_ref();
+        display.map_or(DisplayType::Vnc, |display| display.kind)
+    }
+
+    /// Model of the graphics card; `None`: the backend's own choice.
+    pub fn video(&self) -> Option<VideoModel> {
+        self.display.as_ref()?.video
+    }
+
+    /// Name of the Secret with the password of the screen.
+    pub fn display_secret(&self) -> Option<&str> {
+        let secret = self.display.as_ref()?.password_secret_ref.as_ref();
+        secret.map(|secret| secret.name.as_str())
+    }
+
+    /// Whether the output of the serial console is kept; `None`: as the backend does by itself.
+    pub fn console_log(&self) -> Option<bool> {
+        self.console.map(|console| console.log)
+    }
 }
 
 /// The template that was merged into a spec, with its content at that time.

@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use crate::bounds::{
-    DIGEST_MAX, HOST_URI_MAX, INTERFACE_NAME_MAX, LABEL_KEY_MAX, NAME_MAX, OBJECT_NAME_MAX,
-    QUANTITY_MAX, SERIAL_MAX, TEXT_MAX, USER_DATA_MAX, VLAN_RANGE_MAX,
+    DIGEST_MAX, HOST_URI_MAX, INTERFACE_NAME_MAX, LABEL_KEY_MAX, NAME_MAX, OBJECT_FIELDS_MAX,
+    OBJECT_NAME_MAX, QUANTITY_MAX, SERIAL_MAX, TEMPLATE_DATA_MAX, TEXT_MAX, USER_DATA_MAX,
+    VLAN_RANGE_MAX,
 };
 
 /// DNS label, RFC 1123.
@@ -61,6 +62,8 @@ text_schemas! {
     SecretKey = { "minLength": 1, "maxLength": OBJECT_NAME_MAX, "pattern": "^\\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*$" }
     /// Text of a cloud-init document.
     UserData = { "maxLength": USER_DATA_MAX }
+    /// Text of a cloud-init document in a template.
+    TemplateUserData = { "maxLength": TEMPLATE_DATA_MAX }
     /// Free text.
     FreeText = { "maxLength": TEXT_MAX }
     /// The URL of an image.
@@ -97,4 +100,21 @@ text_schemas! {
     UrlPrefixText = { "minLength": 1, "maxLength": TEXT_MAX, "pattern": "^(https|http|docker)://.+$" }
     /// A time, RFC 3339.
     Timestamp = { "format": "date-time" }
+}
+
+/// A document of cloud-init as an object with any fields.
+#[derive(Debug)]
+pub struct CloudInitObject;
+
+impl JsonSchema for CloudInitObject {
+    fn schema_name() -> Cow<'static, str> {
+        "CloudInitObject".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object",
+            "maxProperties": OBJECT_FIELDS_MAX,
+            "x-kubernetes-preserve-unknown-fields": true,
+        })
+    }
 }

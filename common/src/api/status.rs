@@ -113,6 +113,13 @@ pub struct MachineStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub guest_os: Option<GuestOs>,
+    /// Screen of the running guest. Absent without a password that is in effect.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub display: Option<DisplayStatus>,
     /// Last restart that a user requested by annotation. Absent if none was requested.
     #[serde(
         default,
@@ -170,6 +177,19 @@ pub struct Condition {
     /// metadata.generation of the object that the condition describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+}
+
+/// Screen of a running guest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DisplayStatus {
+    /// metadata.resourceVersion of the Secret whose password is in effect.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub password_version: Option<String>,
 }
 
 /// A network card of the running guest.

@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::cel;
 use super::choice::BootDevice;
-use super::machine::{Disk, Domain, Network, Resources};
+use super::machine::{
+    Console, Disk, Domain, Network, Resources, TemplateCloudInit, TemplateDisplay,
+};
 use super::schema;
 use crate::bounds;
 
@@ -68,6 +70,16 @@ pub struct MachineTemplateSpec {
     /// Virtual hardware, with the fields of a Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<Domain>,
+    /// Data that cloud-init reads inside the guest, with the fields of a Machine except the Secrets: at most 16384
+    /// bytes of user data and as much network configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cloud_init: Option<TemplateCloudInit>,
+    /// Screen, with the fields of a Machine except the Secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub display: Option<TemplateDisplay>,
+    /// Serial console, with the fields of a Machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub console: Option<Console>,
 }
 
 /// The content of a template at the time when the webhook merged it into a Machine.
@@ -78,6 +90,12 @@ pub struct TemplateContent {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<BootDevice>>", length(max = bounds::BOOT_ORDER_MAX))]
     pub boot_order: Option<Vec<String>>,
+    /// Data for cloud-init of the template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cloud_init: Option<TemplateCloudInit>,
+    /// Serial console of the template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub console: Option<Console>,
     /// Whether a deletion of the Machine is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_protection: Option<bool>,
@@ -85,6 +103,9 @@ pub struct TemplateContent {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::DISKS_MAX))]
     pub disks: Option<Vec<Disk>>,
+    /// Screen of the template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub display: Option<TemplateDisplay>,
     /// Virtual hardware of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<Domain>,
@@ -108,11 +129,17 @@ impl From<MachineTemplateSpec> for TemplateContent {
             networks,
             boot_order,
             domain,
+            cloud_init,
+            display,
+            console,
         } = spec;
         Self {
             boot_order,
+            cloud_init,
+            console,
             deletion_protection,
             disks,
+            display,
             domain,
             networks,
             resources,

@@ -48,6 +48,8 @@ pub struct HostRow {
     pub networks: Vec<HostNetwork>,
     /// Whether it has a pool for images.
     pub image_pool: bool,
+    /// Whether it has a pool for logs of consoles.
+    pub console_log_pool: bool,
     /// Prefixes of URLs that it fetches images from; `None`: any that leads to a public address.
     pub image_sources: Option<Vec<String>>,
     /// vCPUs and memory for all Machines together; `None` before the host was reached for the first time.
@@ -72,6 +74,7 @@ impl HostRow {
             classes: classes.map(|storage| storage.storage_class).collect(),
             networks: spec.networks.unwrap_or_default(),
             image_pool: spec.image_pool.is_some(),
+            console_log_pool: spec.console_log_pool.is_some(),
             image_sources: spec.image_sources,
             allocatable,
             kept: KeptByNamespace::new(),

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::machine::{Cdrom, Disk, Image, MachineSpec, Network};
+use crate::api::machine::{Cdrom, CloudInit, Disk, Image, MachineSpec, Network};
 use crate::api::machine_image::PinnedImage;
 use crate::api::template::TemplateContent;
 use crate::bounds::{DISKS_MAX, NETWORKS_MAX};
@@ -275,6 +275,15 @@ impl<'a> Merged<'a> {
                 path: own,
             },
         }
+    }
+
+    /// Data for cloud-init of the Machine and its template: see [`CloudInit::merged`].
+    pub fn cloud_init(&self) -> Option<CloudInit> {
+        let template = match self.base {
+            Base::Template(content, _) => content.cloud_init.as_ref(),
+            Base::Nothing | Base::Unknown | Base::IsTemplate => None,
+        };
+        CloudInit::merged(self.user.cloud_init.as_ref(), template)
     }
 
     /// Whether a deletion of the Machine is refused: by its own spec, else by its template.

@@ -9,7 +9,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::identity::digest;
-use crate::api::machine::{CloudInit, SecretKeyRef};
+use super::json_yaml;
+use crate::api::machine::{CloudInit, OpenObject, SecretKeyRef};
 use crate::bounds::CLOUD_INIT_INLINE_MAX;
 use crate::names;
 
@@ -132,17 +133,31 @@ pub struct CloudInitPlan {
     pub(super) meta: Option<BTreeMap<String, String>>,
 }
 
+/// The text that the guest gets of user data in the form of an object; `None` if the object is empty.
+pub fn cloud_config_text(object: &OpenObject) -> Option<String> {
+    Some(format!("#cloud-config\n{}", network_config_text(object)?))
+}
+
+/// The text that the guest gets of a network configuration in the form of an object; `None` if the object is empty.
+pub fn network_config_text(OpenObject(fields): &OpenObject) -> Option<String> {
+    (!fields.is_empty()).then(|| json_yaml::text(fields))
+}
+
 impl From<&CloudInit> for CloudInitPlan {
-    /// Inline data has priority over a Secret. An empty text counts as absent.
+    /// Inline data has priority over a Secret. An empty text and an empty object count as absent.
     fn from(spec: &CloudInit) -> Self {
+        let cloud_config = spec.cloud_config.as_ref().and_then(cloud_config_text);
+        let network_config = spec.network_config.as_ref().and_then(network_config_text);
         Self {
             user: source(
-                spec.user_data.as_deref(),
+                spec.user_data.as_ref(),
+                cloud_config,
                 spec.secret_ref.as_ref(),
                 Part::User,
             ),
             network: source(
-                spec.network_data.as_deref(),
+                spec.network_data.as_ref(),
+                network_config,
                 spec.network_data_secret_ref.as_ref(),
                 Part::Network,
             ),
@@ -151,9 +166,15 @@ impl From<&CloudInit> for CloudInitPlan {
     }
 }
 
-fn source(inline: Option<&str>, secret: Option<&SecretKeyRef>, part: Part) -> Option<Source> {
-    if let Some(text) = inline.filter(|text| !text.is_empty()) {
-        return Some(Source::Inline(text.to_owned()));
+fn source(
+    text: Option<&String>,
+    object: Option<String>,
+    secret: Option<&SecretKeyRef>,
+    part: Part,
+) -> Option<Source> {
+    let text = text.filter(|text| !text.is_empty()).cloned();
+    if let Some(text) = text.or(object) {
+        return Some(Source::Inline(text));
     }
     let secret = secret?;
     Some(Source::Secret(SecretKey {

@@ -4,8 +4,12 @@
 
 mod cloud_init;
 mod identity;
+mod json_yaml;
 pub mod kubevirt;
 pub mod libvirt;
 
-pub use cloud_init::{CloudInitPlan, SecretKey, SecretRevision, SecretValue, Source};
+pub use cloud_init::{
+    CloudInitPlan, SecretKey, SecretRevision, SecretValue, Source, cloud_config_text,
+    network_config_text,
+};
 pub use identity::{Identity, digest};

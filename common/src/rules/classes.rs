@@ -20,7 +20,7 @@ use crate::normalize::{ClassRequest, Item, Leaf, Merged, pins_of};
 use crate::violation::{Findings, Kind, Reference, Violation};
 use crate::words::{did_you_mean, name_list, nearest, nearest_first};
 
-use super::rule::{Check, Lookup, rules};
+use super::rule::{Check, Lookup, Settings, rules};
 use super::{boot, form};
 
 rules! {
@@ -298,7 +298,7 @@ fn resolve(lookup: &Lookup<'_>, classes: &mut BTreeMap<String, String>, findings
 /// Rule [`Code::TemplateStorageClassNotFound`]: in a template a warning, because its user may
 /// override the class. A class that a LibvirtHost offers is accepted too, because a template has no
 /// backend. A name that no class can have is refused.
-fn of_template(merged: &Merged<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
+fn of_template(merged: &Merged<'_>, catalog: &dyn Catalog, _: &Settings, findings: &mut Findings) {
     for item in &merged.disks {
         let leaf = item.pick("storageClass", |disk| disk.storage_class.as_deref());
         let ClassRequest::Named(class) = ClassRequest::of(leaf.value) else {

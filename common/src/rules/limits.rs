@@ -2,14 +2,15 @@
 //! other rule reads the rest of it.
 
 use super::rule::{Check, Parts, Subject, rules};
-use crate::api::machine::CloudInit;
+use crate::api::machine::{CloudInit, OpenObject};
 use crate::bounds::{
     CDROMS_MAX, DISKS_MAX, HOST_CLASSES_MAX, HOST_NETWORKS_MAX, HOST_SOURCES_MAX, HOST_VLANS_MAX,
-    LABELS_MAX, NETWORKS_MAX, POLICY_ITEMS_MAX, TEXT_MAX, USER_DATA_MAX,
+    LABELS_MAX, NETWORKS_MAX, POLICY_ITEMS_MAX, TEXT_MAX,
 };
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::json::Json;
+use crate::render::network_config_text;
 use crate::violation::{Findings, Kind, Location, Violation};
 
 rules! {
@@ -177,23 +178,51 @@ fn merged_lists(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
     }
 }
 
-/// The inline documents of cloud-init, each with its field path.
-pub(crate) fn documents(cloud_init: &CloudInit) -> [(&'static str, Option<&str>); 2] {
-    let CloudInit {
-        user_data,
-        network_data,
-        ..
-    } = cloud_init;
+/// The inline documents of cloud-init: the field path of each, and its length in bytes as the guest gets it.
+pub(crate) fn documents(cloud_init: &CloudInit) -> [(&'static str, usize); 4] {
+    let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let object = |object: &Option<OpenObject>| {
+        let text = object.as_ref().and_then(network_config_text);
+        text.map_or(0, |text| text.len())
+    };
     [
-        ("spec.cloudInit.userData", user_data.as_deref()),
-        ("spec.cloudInit.networkData", network_data.as_deref()),
+        ("spec.cloudInit.userData", text(&cloud_init.user_data)),
+        (
+            "spec.cloudInit.cloudConfig",
+            object(&cloud_init.cloud_config),
+        ),
+        ("spec.cloudInit.networkData", text(&cloud_init.network_data)),
+        (
+            "spec.cloudInit.networkConfig",
+            object(&cloud_init.network_config),
+        ),
     ]
 }
 
-/// Rule [`Code::TooLong`] for the texts of cloud-init and the keys of its metadata.
-pub(crate) fn cloud_init(cloud_init: &CloudInit, findings: &mut Findings) {
-    for (location, text) in documents(cloud_init) {
-        length(location, text, USER_DATA_MAX, findings);
+/// Rule [`Code::TooLong`] for the documents of cloud-init and its metadata. `max`: of characters of a document that is a
+/// text, and of bytes of an object.
+pub(crate) fn cloud_init(cloud_init: &CloudInit, max: usize, findings: &mut Findings) {
+    for (location, text) in [
+        ("spec.cloudInit.userData", &cloud_init.user_data),
+        ("spec.cloudInit.networkData", &cloud_init.network_data),
+    ] {
+        length(location, text.as_deref(), max, findings);
+    }
+    for (location, object) in [
+        ("spec.cloudInit.cloudConfig", &cloud_init.cloud_config),
+        ("spec.cloudInit.networkConfig", &cloud_init.network_config),
+    ] {
+        let text = object.as_ref().and_then(network_config_text);
+        let bytes = text.map_or(0, |text| text.len());
+        if bytes > max {
+            let detail = format!("has {bytes} bytes as JSON; at most {max} are allowed");
+            findings.deny(Violation::new(
+                location,
+                Code::TooLong,
+                Kind::TooLong,
+                detail,
+            ));
+        }
     }
     let meta_data = Location::from("spec.cloudInit.metaData");
     for (key, value) in cloud_init.meta_data.iter().flatten() {

@@ -17,6 +17,7 @@ mod boot;
 mod classes;
 pub(crate) mod cloud_init;
 mod disks;
+pub(crate) mod display;
 mod firmware;
 pub(crate) mod form;
 mod hosts;
@@ -90,6 +91,7 @@ pub const ALL: &[&[Rule]] = &[
     networks::RULES,
     boot::RULES,
     firmware::RULES,
+    display::RULES,
     update::refused::RULES,
     update::warnings::RULES,
     update::kept::RULES,
@@ -115,6 +117,7 @@ pub const FAMILIES: [&str; 18] = [
     "networks",
     "boot",
     "firmware",
+    "display",
     "machine",
     "cloud-init",
     "names",
@@ -308,6 +311,8 @@ pub(crate) fn resolve(
         firmware: parts.firmware?,
         features: parts.features?,
         disks: parts.disks?,
+        display: parts.display,
+        console: parts.console,
         cdroms: parts.cdroms?,
         networks: parts.networks?,
         node_selector: merged.user().node_selector.clone().unwrap_or_default(),
@@ -340,10 +345,15 @@ pub(crate) fn warn_of_effects(update: &Update<'_>, new: &Normalized, findings: &
 }
 
 /// Compares the fields of a template with the catalog.
-pub(crate) fn check_template(merged: &Merged<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
+pub(crate) fn check_template(
+    merged: &Merged<'_>,
+    catalog: &dyn Catalog,
+    settings: &Settings,
+    findings: &mut Findings,
+) {
     for check in checks(ObjectKind::MachineTemplate, false) {
         if let Check::Content(check) = check {
-            check(merged, catalog, findings);
+            check(merged, catalog, settings, findings);
         }
     }
 }

@@ -25,8 +25,8 @@ use crate::api::machine_image::{MachineImageSpec, PinnedImage};
 use crate::api::machine_policy::MachinePolicySpec;
 use crate::api::network::NetworkConfigurationSpec;
 use crate::api::normalized::{
-    Firmware, Normalized, NormalizedCdrom, NormalizedCpu, NormalizedDisk, NormalizedFeatures,
-    NormalizedMemory, NormalizedNetwork, TemplatePin,
+    Firmware, Normalized, NormalizedCdrom, NormalizedConsole, NormalizedCpu, NormalizedDisk,
+    NormalizedDisplay, NormalizedFeatures, NormalizedMemory, NormalizedNetwork, TemplatePin,
 };
 use crate::bounds::VCPUS_MAX;
 use crate::catalog::{Catalog, MachineName, Policy};
@@ -115,7 +115,7 @@ pub(crate) enum Check {
     /// Reads a part of the block.
     Part(fn(&Subject<'_>, &mut Parts, &mut Findings)),
     /// Compares the fields of a template with the catalog.
-    Content(fn(&Merged<'_>, &dyn Catalog, &mut Findings)),
+    Content(fn(&Merged<'_>, &dyn Catalog, &Settings, &mut Findings)),
     /// Refuses a change of a Machine.
     Update(fn(&Update<'_>, &dyn Catalog, &mut Findings)),
     /// Warns of a change that is accepted: `Update`, the new block.
@@ -303,6 +303,10 @@ pub(crate) struct Parts {
     pub(crate) features: Option<NormalizedFeatures>,
     pub(crate) machine_type: Option<MachineType>,
     pub(crate) firmware: Option<Firmware>,
+    /// Also `None` for a Machine that says nothing about its screen.
+    pub(crate) display: Option<NormalizedDisplay>,
+    /// Also `None` for a Machine that says nothing about its console.
+    pub(crate) console: Option<NormalizedConsole>,
 }
 
 /// Declares the rules of a file and the codes that they report.

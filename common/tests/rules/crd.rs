@@ -12,7 +12,7 @@ use crate::harness::kind_name;
 use crate::paths::schema;
 
 /// The beginning of each CEL rule's message, and the codes under which the webhook refuses the same.
-const CEL: [(&str, &[Code]); 49] = [
+const CEL: [(&str, &[Code]); 51] = [
     ("the name of a ", &[Code::InvalidName]),
     (
         "small, medium and large are built in",
@@ -58,6 +58,14 @@ const CEL: [(&str, &[Code]); 49] = [
     (
         "KubeVirt runs pc-q35 only",
         &[Code::MachineTypeNeedsLibvirt],
+    ),
+    (
+        "KubeVirt's VNC takes no password",
+        &[Code::DisplayPasswordNeedsLibvirt],
+    ),
+    (
+        "a machine without a display takes no other field",
+        &[Code::NoDisplay],
     ),
     (
         "selector and volumeName of a disk need",

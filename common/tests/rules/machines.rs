@@ -318,6 +318,37 @@ fn domains() -> Values {
     ])
 }
 
+/// A document of cloud-init as an object.
+fn open_objects(documents: &'static [&'static str]) -> Values {
+    let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    select(documents).prop_map(parse).boxed()
+}
+
+/// Data for cloud-init that templates have, too.
+fn shared_cloud_init() -> Vec<(&'static str, Values)> {
+    let meta_data = vec(("[a-z_]{1,6}", texts(&["", "a b\n", "é"], &["x"])), 0..3)
+        .prop_map(|pairs| Value::Object(pairs.into_iter().collect::<Map<_, _>>()));
+    let cloud_config = open_objects(&[
+        "{}",
+        r#"{"hostname": "web"}"#,
+        r#"{"users": ["default", {"name": null}], "ü": 1}"#,
+        r#"{"runcmd": "ls", "hunter2": [[]]}"#,
+        r#"{"users": [{"name": 7, "sudo": 1.5e300}]}"#,
+    ]);
+    let network_config = open_objects(&[
+        "{}",
+        r#"{"version": 2, "ethernets": {"eth0.5": {"dhcp4": true}}}"#,
+        r#"{"version": 1, "config": []}"#,
+        r#"{"network": {"version": 2, "bonds": {"b0": {"interfaces": ["x"]}}}}"#,
+        r#"{"ethernets": {}}"#,
+    ]);
+    vec![
+        ("metaData", meta_data.boxed()),
+        ("cloudConfig", cloud_config),
+        ("networkConfig", network_config),
+    ]
+}
+
 fn cloud_inits() -> Values {
     let user_data = texts(
         &[
@@ -349,15 +380,14 @@ fn cloud_inits() -> Values {
         );
         with(object(vec![("key", keys)]), "name", object_names())
     };
-    let meta_data = vec(("[a-z_]{1,6}", texts(&["", "a b\n", "é"], &["x"])), 0..3)
-        .prop_map(|pairs| Value::Object(pairs.into_iter().collect::<Map<_, _>>()));
-    object(vec![
+    let mut fields = shared_cloud_init();
+    fields.extend([
         ("userData", user_data),
         ("networkData", network_data),
-        ("metaData", meta_data.boxed()),
         ("secretRef", secret()),
         ("networkDataSecretRef", secret()),
-    ])
+    ]);
+    object(fields)
 }
 
 /// Specs of Machines; about half of them are accepted.
@@ -399,6 +429,7 @@ pub(crate) fn template_specs() -> Values {
         ("disks", disks()),
         ("networks", networks()),
         ("bootOrder", boot_orders()),
+        ("cloudInit", object(shared_cloud_init())),
         ("domain", domains()),
     ])
 }

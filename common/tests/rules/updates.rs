@@ -88,9 +88,17 @@ fn changed(field: Field) -> Value {
         Field::NodeSelector => json!({"nodeSelector": {"zone": "a"}}),
         Field::UserData => cloud_init(json!({"userData": "#cloud-config\nhostname: x\n"})),
         Field::NetworkData => cloud_init(json!({"networkData": "version: 2\n"})),
+        Field::CloudConfig => {
+            cloud_init(json!({"userData": null, "cloudConfig": {"hostname": "x"}}))
+        }
+        Field::NetworkConfig => cloud_init(json!({"networkConfig": {"version": 2}})),
         Field::MetaData => cloud_init(json!({"metaData": {"a": "b"}})),
         Field::UserDataSecret => cloud_init(json!({"userData": null, "secretRef": {"name": "x"}})),
         Field::NetworkDataSecret => cloud_init(json!({"networkDataSecretRef": {"name": "x"}})),
+        Field::DisplayType => json!({"display": {"type": "none"}}),
+        Field::DisplayVideo => json!({"display": {"video": "virtio"}}),
+        Field::DisplayPassword => json!({"display": {"passwordSecretRef": {"name": "x"}}}),
+        Field::ConsoleLog => json!({"console": {"log": true}}),
         Field::MachineType => json!({"domain": {"machine": {"type": "pc"}}}),
         Field::Efi => bootloader(json!({"efi": true})),
         Field::SecureBoot => bootloader(json!({"efi": true, "secureBoot": true})),
@@ -143,9 +151,9 @@ fn on_libvirt(spec: &mut Value) {
 /// Whether a spec can have the field on this backend.
 fn exists(field: Field, backend: Backend) -> bool {
     let is_bound = matches!(field, Field::DiskSelector | Field::DiskVolumeName);
-    // KubeVirt has one machine type.
-    backend == Backend::Kubevirt && field != Field::MachineType
-        || backend == Backend::Libvirt && !is_bound
+    // KubeVirt has one machine type, and its screens take no password.
+    let is_of_libvirt = matches!(field, Field::MachineType | Field::DisplayPassword);
+    backend == Backend::Kubevirt && !is_of_libvirt || backend == Backend::Libvirt && !is_bound
 }
 
 /// The answer to a change of one field of a stored Machine.
@@ -312,6 +320,7 @@ fn domain_of(stored: &Value) -> Domain {
         volumes: &volumes.collect(),
         networks: &networks.collect(),
         seed: Some(&seed),
+        console_logs: Some("/srv/logs"),
         limits: GuestLimits::default(),
     })
 }

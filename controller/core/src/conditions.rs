@@ -189,7 +189,7 @@ pub fn stopped(itself: bool) -> Fault {
 }
 
 /// Types of the conditions that this controller writes. Conditions of other writers are not touched.
-pub const TYPES: [&str; 13] = [
+pub const TYPES: [&str; 14] = [
     "Ready",
     "Normalized",
     "StorageReady",
@@ -202,6 +202,7 @@ pub const TYPES: [&str; 13] = [
     "Migrating",
     "EvictionRequested",
     "AgentConnected",
+    "DisplayReady",
     "Paused",
 ];
 
@@ -238,6 +239,13 @@ impl<'a> Conditions<'a> {
         let old = self.machine.status.conditions.iter();
         self.list
             .extend(old.filter(|old| old.kind == kind).cloned());
+    }
+
+    /// Adds a condition, if there is one.
+    pub fn set_if(&mut self, kind: &str, verdict: Option<&Verdict>) {
+        if let Some((status, why)) = verdict {
+            self.set(kind, status, why);
+        }
     }
 
     /// Adds a condition.

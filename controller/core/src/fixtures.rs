@@ -92,6 +92,8 @@ pub fn block() -> Normalized {
         disks: vec![disk("root", ReclaimPolicy::Delete)],
         cdroms: vec![],
         networks: vec![nic("default", None)],
+        display: None,
+        console: None,
         node_selector: BTreeMap::new(),
     }
 }

@@ -35,7 +35,7 @@ pub struct Machine {
     /// Whether a deletion is refused: `spec.deletionProtection`, else the value of the block. Read from both as they
     /// are, so that a block which does not match the spec protects, too.
     pub is_protected: bool,
-    /// `spec.cloudInit`; empty if it does not decode.
+    /// `spec.cloudInit`, empty if it does not decode, merged with that of the template in the block.
     pub cloud_init: CloudInitPlan,
     /// The status as it was last written; fields that do not decode have their default.
     pub status: MachineStatus,
@@ -68,7 +68,7 @@ pub struct CachedMachine {
     classes: Names,
     /// MachineImages that the block names.
     images: Names,
-    /// Secrets that `spec.cloudInit` refers to.
+    /// Secrets that `spec.cloudInit` and the screen refer to.
     secrets: Names,
     /// Set for Machines of the libvirt backend.
     pub binding: Option<Box<HostBinding>>,
@@ -169,16 +169,24 @@ impl Wire {
             .labels
             .as_ref()
             .and_then(|labels| labels.get(names::LABEL_TEMPLATE));
-        let cloud_init = spec
+        let block = Block::of(&spec, label.map(String::as_str));
+        let own = spec
             .get("cloudInit")
-            .and_then(|value| serde_json::from_value::<CloudInit>(value.clone()).ok())
+            .and_then(|value| serde_json::from_value::<CloudInit>(value.clone()).ok());
+        // The block holds the content of the template, as it was when admission merged it.
+        let template = match &block {
+            Block::Matching(block) => block.template.as_ref(),
+            Block::Missing | Block::Unreadable(_) | Block::Stale => None,
+        };
+        let template = template.and_then(|pin| pin.content.cloud_init.as_ref());
+        let cloud_init = CloudInit::merged(own.as_ref(), template)
             .map(|cloud_init| CloudInitPlan::from(&cloud_init))
             .unwrap_or_default();
         let protection = |spec: &Value| spec.get("deletionProtection").and_then(Value::as_bool);
         let of_block = || protection(spec.get("normalized")?);
         let machine = Machine {
             is_protected: protection(&spec).or_else(of_block).unwrap_or(false),
-            block: Block::of(&spec, label.map(String::as_str)),
+            block,
             cloud_init,
             status,
             metadata,
@@ -218,6 +226,8 @@ impl From<Machine> for CachedMachine {
         let cdroms = desired().flat_map(|block| &block.cdroms);
         let cdroms = cdroms.filter_map(|cdrom| cdrom.storage_class.as_deref());
         let secrets = machine.cloud_init.references();
+        let secrets = secrets.map(|secret| secret.name.as_str());
+        let display = desired().filter_map(Normalized::display_secret);
         let binding = machine.is_on_libvirt().then(|| {
             let host = machine.status.host.as_deref().map(Box::from);
             let requested = machine.desired().map_or(NO_RESOURCES, requested_resources);
@@ -236,7 +246,7 @@ impl From<Machine> for CachedMachine {
             networks: names(desired().flat_map(named_networks)),
             classes: names(disks.chain(cdroms)),
             images: names(desired().flat_map(named_images)),
-            secrets: names(secrets.map(|secret| secret.name.as_str())),
+            secrets: names(secrets.chain(display)),
             machine: Compressed::new(&machine),
         }
     }
@@ -292,12 +302,12 @@ impl CachedMachine {
         template.is_some_and(|(_, known)| **known == *name)
     }
 
-    /// Whether its `spec.cloudInit` refers to a Secret of this namespace and name.
+    /// Whether its `spec.cloudInit` or its screen refers to a Secret of this namespace and name.
     pub fn refers_to(&self, namespace: &str, name: &str) -> bool {
         self.namespace() == namespace && self.secrets.iter().any(|known| **known == *name)
     }
 
-    /// Whether its `spec.cloudInit` refers to any Secret.
+    /// Whether its `spec.cloudInit` or its screen refers to any Secret.
     pub fn refers_to_secrets(&self) -> bool {
         !self.secrets.is_empty()
     }

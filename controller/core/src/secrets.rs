@@ -1,4 +1,4 @@
-//! Secrets that users refer to in `spec.cloudInit`.
+//! Secrets that users refer to in `spec.cloudInit` and `spec.display`.
 //!
 //! The controller caches the version of every Secret that it did not create, never the content: a process that holds
 //! every Secret of a cluster would be worth attacking. The content of a referenced Secret is read when it is needed.
@@ -60,6 +60,20 @@ pub async fn read(
         contents.insert(reference.clone(), reading(secret, &reference.key));
     }
     Ok(contents)
+}
+
+/// Key of the password in a Secret for a screen.
+pub const DISPLAY_PASSWORD: &str = "display-password";
+
+/// Reads the password of a screen. `None`: the Secret or the key does not exist.
+pub async fn read_display_password(
+    api: &GuardedClient,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<SecretValue>, ApiError> {
+    let secrets: Api<core::Secret> = Api::namespaced(api.client(), namespace);
+    let secret = api.read(secrets.get_opt(name)).await?;
+    Ok(reading(secret, DISPLAY_PASSWORD))
 }
 
 /// The content of one key; `None`: the Secret or the key does not exist.

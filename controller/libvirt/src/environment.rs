@@ -32,7 +32,7 @@ use crate::images::names::{attempt, is_attempt_of, marker, marker_xml};
 use crate::libvirt_host::LibvirtHost;
 use crate::observe::Observation;
 use crate::observe::query::HostQuery;
-use crate::observed::{Binding, Observed};
+use crate::observed::{Binding, Observed, Password};
 use crate::placement::Candidate;
 use crate::plan::action::{Action, KeptOnHost, Plan};
 use crate::pool_space::StorageFactor;
@@ -64,6 +64,10 @@ pub(crate) struct Environment {
     /// Other Machines.
     pub(crate) others: Vec<Machine>,
     /// Answer of the API server for the user's Secrets.
+    /// What is read of the password of the screen.
+    pub(crate) password: Password,
+    /// Folder of the pool for logs of consoles.
+    pub(crate) console_logs: Option<String>,
     pub(crate) contents: Result<BTreeMap<SecretKey, Option<SecretValue>>, String>,
     /// What the Machine may have on the host at most.
     pub(crate) room: HostResources,
@@ -119,6 +123,7 @@ pub(crate) fn host_spec() -> LibvirtHostSpec {
             offer("copied", Some(Provisioning::Copy)),
         ]),
         image_pool: Some(POOL.into()),
+        console_log_pool: None,
         image_sources: None,
         networks: Some(vec![network]),
         limits: None,
@@ -174,6 +179,8 @@ impl Environment {
             elsewhere: vec![],
             others: vec![],
             contents: Ok(BTreeMap::new()),
+            password: Password::NotRead,
+            console_logs: None,
             room: UNLIMITED,
             copies: BTreeMap::new(),
             is_copying: false,
@@ -252,6 +259,7 @@ impl Environment {
                     let (switches, fetches) = (self.switches(), Fetches::default());
                     let mut view = answer.view(machine, &self.object, switches, &fetches);
                     view.room = self.room;
+                    view.console_logs.clone_from(&self.console_logs);
                     (view.copies, view.is_copying) = (self.copies.clone(), self.is_copying);
                     Binding::Bound(Box::new(view))
                 }
@@ -268,6 +276,7 @@ impl Environment {
             outdated_images: vec![],
             kept_of_former: self.kept_of_former(),
             contents: self.contents.clone(),
+            password: self.password.clone(),
         };
         Ok(Observation {
             observed,

@@ -43,6 +43,20 @@ pub(crate) struct Observed {
     /// Contents of the user's Secrets, read only if a seed has to be made; `None`: the Secret or its key does not
     /// exist. The error has the cause if they could not be read.
     pub(crate) contents: Result<BTreeMap<SecretKey, Option<SecretValue>>, String>,
+    /// The password of the screen.
+    pub(crate) password: Password,
+}
+
+/// What is known of the password of a screen.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Password {
+    /// Not read: the Machine has none, its guest cannot get one, or the running guest has that of the Secret as it is.
+    #[default]
+    NotRead,
+    /// The content of the Secret; `None`: the Secret or its key does not exist.
+    Read(Option<SecretValue>),
+    /// Why the Secret cannot be read.
+    Unreadable(String),
 }
 
 /// The host of a Machine.
@@ -92,6 +106,8 @@ pub(crate) struct HostView {
     pub(crate) is_copying: bool,
     /// vCPUs and memory that the Machine may have on the host, if it asks for more than it has.
     pub(crate) room: HostResources,
+    /// Folder of the pool for logs of consoles, by the last poll.
+    pub(crate) console_logs: Option<String>,
     /// Whether a Secret of the user was written after the seed was made.
     pub(crate) seed_is_behind: bool,
     /// What libvirt can impose on cards, by the last poll.

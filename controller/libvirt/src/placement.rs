@@ -52,7 +52,12 @@ pub(crate) fn choose<'a>(
     let mut fit = Vec::new();
     for host in hosts {
         match fits(block, networks, host) {
-            Ok(load) => fit.push((load, host.name.as_str())),
+            Ok(load) => {
+                // Without a pool for it the output of the console would be lost.
+                let loses_log =
+                    block.console_log() == Some(true) && host.spec.console_log_pool.is_none();
+                fit.push(((loses_log, load), host.name.as_str()));
+            }
             Err(why) => unfit.push(format!("{}: {why}", host.name)),
         }
     }
@@ -226,6 +231,7 @@ mod tests {
                 pools: vec![Pool {
                     name: "vms".into(),
                     active: true,
+                    path: None,
                     capacity: 1 << 40,
                     available: 1 << 40,
                 }],

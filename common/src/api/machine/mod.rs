@@ -1,6 +1,7 @@
 //! `Machine`: a virtual machine as its user describes it.
 
 mod cloud_init;
+mod display;
 mod domain;
 mod network;
 mod resources;
@@ -11,7 +12,10 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::cloud_init::{CloudInit, SecretKeyRef};
+pub use self::cloud_init::{
+    CloudInit, OpenObject, SecretKeyRef, TemplateCloudInit, is_object, is_text,
+};
+pub use self::display::{Console, Display, LocalSecretRef, TemplateDisplay};
 pub use self::domain::{Bootloader, Domain, Features, FirmwareIntent, MachineKind};
 pub use self::network::Network;
 pub use self::resources::{Cpu, Memory, Resources};
@@ -112,9 +116,18 @@ pub struct MachineSpec {
     #[schemars(length(max = bounds::CDROMS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub cdroms: Option<Vec<Cdrom>>,
 
-    /// Data that cloud-init reads inside the guest at its first boot. Default: none.
+    /// Data that cloud-init reads inside the guest at its first boot. User data and network configuration of the
+    /// template apply as a whole if the machine has none of its own; metadata is merged by key. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cloud_init: Option<CloudInit>,
+
+    /// Screen. Default of each field: the template's value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub display: Option<Display>,
+
+    /// Serial console. Default of each field: the template's value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub console: Option<Console>,
 
     /// Machine type, features and firmware of the virtual hardware. Default of each field: the
     /// template's value.

@@ -1,10 +1,10 @@
 //! Disks, CD-ROM drives and network cards, each with its volume or network.
 
 use super::types::{
-    ClaimSource, Devices, Disk, DiskTarget, Interface, Multus, Network, Present, Volume,
+    ClaimSource, Devices, Disk, DiskTarget, Interface, Multus, Network, Present, Video, Volume,
 };
 use super::volume::{medium, volumes};
-use crate::api::choice::{AccessMode, Choice as _, DiskBus, NicModel};
+use crate::api::choice::{AccessMode, Choice as _, DiskBus, DisplayType, NicModel};
 use crate::api::normalized::{Normalized, NormalizedCpu, NormalizedDisk, NormalizedNetwork};
 use crate::names;
 use crate::render::identity::Identity;
@@ -113,7 +113,13 @@ pub(super) fn devices(block: &Normalized, disks: Vec<Disk>, interfaces: Vec<Inte
         sockets: block.cpu.max_sockets,
         ..block.cpu
     };
+    let has_display = block.display_type() != DisplayType::None;
     Devices {
+        autoattach_graphics_device: (!has_display).then_some(false),
+        log_serial_console: block.console_log(),
+        video: block.video().map(|model| Video {
+            r#type: model.as_str().to_owned(),
+        }),
         // Otherwise KubeVirt attaches a machine without network cards to the pod network.
         autoattach_pod_interface: interfaces.is_empty().then_some(false),
         // One queue per vCPU; only virtio supports it. The maximum number of vCPUs counts, not the

@@ -267,16 +267,27 @@ objects! {
     }
     /// Devices of a domain.
     Devices {
+        /// Whether the guest has a screen; absent: it has.
+        autoattach_graphics_device: Option<bool>,
         /// Whether KubeVirt adds an interface on the pod network to a guest without interfaces.
         autoattach_pod_interface: Option<bool>,
         /// Disks and CD-ROM drives.
         disks: Vec<Disk>,
         /// Network cards.
         interfaces: Vec<Interface>,
+        /// Whether the output of the serial console is kept; absent: by the setting of the cluster.
+        log_serial_console: Option<bool>,
         /// Whether every virtio network card has one queue per vCPU.
         network_interface_multiqueue: Option<bool>,
         /// Source of random numbers.
         rng: Option<Present>,
+        /// Graphics card; absent: KubeVirt chooses.
+        video: Option<Video>,
+    }
+    /// A graphics card.
+    Video {
+        /// Model: `vga`, `virtio` or `bochs`.
+        r#type: String,
     }
     /// A disk or a CD-ROM drive: exactly one of `disk` and `cdrom` is set.
     Disk {

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::devices::{Controller, Disk, Nic, NicAttachment, NicSource, PoolVolume, UNTAGGED};
+use super::display::Display;
 use super::domain::{Domain, VirtType};
-use super::identity::{domain_name, domain_uuid};
+use super::identity::{console_log_name, domain_name, domain_uuid};
 use super::limits::{DiskLimits, GuestLimits};
 use super::metadata::DomainMetadata;
 use crate::api::choice::{AccessMode, Choice as _, CpuMode, FirmwareType, MachineType};
@@ -43,6 +44,8 @@ pub struct DomainInput<'a> {
     pub networks: &'a BTreeMap<String, NicAttachment>,
     /// Volume with cloud-init's seed image; `None` if the Machine has no cloud-init data.
     pub seed: Option<&'a PoolVolume>,
+    /// Folder of the host's pool for logs of consoles; `None`: it has none.
+    pub console_logs: Option<&'a str>,
     /// What the host limits the guest to.
     pub limits: GuestLimits,
 }
@@ -80,6 +83,14 @@ pub fn domain(input: &DomainInput<'_>) -> Domain {
         controllers: controllers(block, &disks, nics.len()),
         disks,
         nics,
+        display: Display::of(block),
+        console_log: input
+            .console_logs
+            .filter(|_| block.console_log() == Some(true))
+            .map(|folder| {
+                let name = console_log_name(machine.namespace, machine.name, machine.uid);
+                format!("{}/{name}", folder.trim_end_matches('/'))
+            }),
         addresses: BTreeMap::new(),
         vcpu_quota: input.limits.vcpu_quota,
     }

@@ -100,6 +100,13 @@ impl Domain {
         differences.restart("features.acpi", current.acpi, desired.acpi);
         differences.restart("features.apic", current.apic, desired.apic);
         differences.restart("features.hyperv", current.hyperv, desired.hyperv);
+        let (current, desired) = (&running.display, &self.display);
+        differences.restart("display.type", current.kind(), desired.kind());
+        if current.kind() == desired.kind() {
+            differences.restart("display.video", &current.video, &desired.video);
+        }
+        let log = |it: &Self| it.console_log.is_some();
+        differences.restart("console.log", log(running), log(self));
     }
 
     fn disks(&self, running: &Self, differences: &mut Differences) {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 use super::devices::{Address, Controller, Disk, Nic};
+use super::display::{Display, log_element};
 use super::limits;
 use super::metadata::DomainMetadata;
 use super::xml::Element;
@@ -86,6 +87,10 @@ pub struct Domain {
     pub disks: Vec<Disk>,
     /// Network cards, in the order of the block.
     pub nics: Vec<Nic>,
+    /// Screen and graphics card.
+    pub display: Display,
+    /// Path of the file with the output of the serial console; `None`: it is not kept.
+    pub console_log: Option<String>,
     /// Addresses of the devices that exist exactly once, by element name, such as `rng`.
     pub addresses: BTreeMap<String, Address>,
     /// Whether the guest has a quota of CPU time: see [`GuestLimits`](super::GuestLimits).
@@ -242,15 +247,8 @@ impl Domain {
         let agent = Element::new("channel")
             .attr("type", "unix")
             .child(target("virtio").attr("name", "org.qemu.guest_agent.0"));
-        // Listens on the host's loopback address only; libvirt chooses a free port for each guest.
-        let screen = Element::new("graphics")
-            .attr("type", "vnc")
-            .attr("port", "-1")
-            .attr("autoport", "yes")
-            .attr("listen", "127.0.0.1");
-        // Every firmware and every guest system supports VGA without an extra driver.
-        let model = Element::new("model").attr("type", "vga");
-        let video = Element::new("video").child(model);
+        let log = || self.console_log.as_deref().map(log_element);
+        let (screen, video) = self.display.elements();
         let balloon = Element::new("memballoon").attr("model", "virtio");
         let backend = Element::new("backend")
             .attr("model", "random")
@@ -263,11 +261,19 @@ impl Domain {
             .children(self.disks.iter().map(Disk::element))
             .children(self.controllers.iter().map(Controller::element))
             .children(self.nics.iter().map(Nic::element))
-            .child(serial("serial").child(Element::new("target").attr("port", 0)))
-            .child(serial("console").child(target("serial").attr("port", 0)))
+            .child(
+                serial("serial")
+                    .children(log())
+                    .child(Element::new("target").attr("port", 0)),
+            )
+            .child(
+                serial("console")
+                    .children(log())
+                    .child(target("serial").attr("port", 0)),
+            )
             .child(agent)
             .child(tablet)
-            .child(screen)
+            .children(screen)
             .child(single("video", video))
             .child(single("memballoon", balloon))
             .child(single("rng", rng))

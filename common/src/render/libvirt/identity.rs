@@ -75,6 +75,12 @@ pub fn seed_name(namespace: &str, name: &str, machine_uid: &str, content: &[u8])
     format!("{domain}.seed-{digits:012x}.iso")
 }
 
+/// Name of the file with the output of a Machine's serial console.
+pub fn console_log_name(namespace: &str, name: &str, machine_uid: &str) -> String {
+    let domain = domain_name(namespace, name, machine_uid);
+    format!("{domain}.console.log")
+}
+
 /// Whether a volume of a Machine is a seed image: names of disks' volumes never end in `.iso`.
 pub fn is_seed(volume: &str) -> bool {
     volume.contains(".seed-") && volume.strip_suffix(".iso").is_some()

@@ -15,6 +15,7 @@
 mod build;
 mod devices;
 mod differences;
+mod display;
 mod domain;
 pub mod hotplug;
 mod identity;
@@ -34,10 +35,12 @@ pub use crate::api::choice::{CpuMode, VolumeFormat};
 pub use build::{DomainInput, domain};
 pub use devices::{Address, Controller, Disk, Nic, NicAttachment, NicSource, PoolVolume, UNTAGGED};
 pub use differences::{Difference, LiveUpdate};
+pub use display::{DISPLAY_KEY, DISPLAY_URI, Display, PasswordMark, Screen, screen_with_password};
 pub use domain::{Domain, VirtType};
 pub use identity::{
-    ATTEMPT, FETCHED_IMAGE, MARKER, disk_owner, domain_name, domain_uuid, is_raw_disk,
-    is_reserved_volume, is_seed, is_volume_of, seed_name, short_id, volume_name, volume_owner,
+    ATTEMPT, FETCHED_IMAGE, MARKER, console_log_name, disk_owner, domain_name, domain_uuid,
+    is_raw_disk, is_reserved_volume, is_seed, is_volume_of, seed_name, short_id, volume_name,
+    volume_owner,
 };
 pub use limits::{DiskLimits, GuestLimits, MAC_FILTER, NicPolicy};
 pub use metadata::{

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use roxmltree::Node;
 
 use super::devices::{Address, Controller, Disk, Nic};
+use super::display::{Display, console_log};
 use super::domain::{Domain, SINGLE_DEVICES, VirtType};
 use super::limits::has_vcpu_quota;
 use super::metadata::DomainMetadata;
@@ -65,6 +66,8 @@ impl Domain {
             nics: nics
                 .filter_map(Result::transpose)
                 .collect::<Result<_, _>>()?,
+            display: Display::parse(root, devices),
+            console_log: console_log(devices),
             addresses: SINGLE_DEVICES.iter().filter_map(address).collect(),
             vcpu_quota: has_vcpu_quota(root),
         };

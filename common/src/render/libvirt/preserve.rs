@@ -6,6 +6,7 @@
 
 use super::build::assign_targets;
 use super::devices::{Controller, Disk, Nic};
+use super::display::Screen;
 use super::domain::Domain;
 
 impl Domain {
@@ -27,6 +28,9 @@ impl Domain {
         }
         self.machine.clone_from(&current.machine);
         self.addresses.clone_from(&current.addresses);
+        if !self.display.has_video() {
+            self.addresses.remove("video");
+        }
         self.controllers = controllers(self.controllers, &current.controllers);
         for disk in &mut self.disks {
             let is_same = |it: &&Disk| it.alias == disk.alias && it.bus == disk.bus;
@@ -42,6 +46,17 @@ impl Domain {
             nic.address = old.and_then(|old| old.address.clone());
         }
         self.sorted()
+    }
+
+    /// This domain with the screen of the `current` definition, if that has a screen of an earlier release: a guest gets
+    /// another one when it starts.
+    #[must_use]
+    pub fn with_screen_of(mut self, current: &Self) -> Self {
+        let is_earlier = current.display.screen == Screen::Port;
+        if is_earlier && matches!(self.display.screen, Screen::Socket(_)) {
+            self.display.screen = Screen::Port;
+        }
+        self
     }
 
     /// This domain with the limits of the `current` definition on every device that it has. A device that moves to

@@ -38,6 +38,11 @@ impl Diagnostic {
         Self { identity, ..self }
     }
 
+    /// What identifies the fault regardless of its position.
+    pub(super) fn identity(&self) -> &str {
+        &self.identity
+    }
+
     fn is_error(&self) -> bool {
         self.code.severity() == Severity::Refuse
     }

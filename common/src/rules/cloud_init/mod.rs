@@ -10,6 +10,7 @@
 //! | file | |
 //! |---|---|
 //! | `user_data`, `network` | the two documents |
+//! | `object` | a document that is an object in place of a text: paths in place of positions |
 //! | `format` | the format of user data by its first line |
 //! | `netplan` | what netplan requires between the devices of a network |
 //! | `document`, `compose`, `scalar`, `quotes` | YAML as PyYAML's safe loader reads it |
@@ -28,6 +29,7 @@ mod format;
 mod messages;
 mod netplan;
 mod network;
+mod object;
 mod position;
 mod quotes;
 mod scalar;
@@ -41,19 +43,31 @@ pub use schema::{CloudInitSchema, SchemaError};
 
 use self::schema::Schema;
 use crate::api::choice::Backend;
-use crate::api::machine::SecretKeyRef;
-use crate::bounds::{OBJECT_NAME_MAX, USER_DATA_MAX};
+use crate::api::machine::{CloudInit, OpenObject, SecretKeyRef, is_object, is_text};
+use crate::bounds::{OBJECT_NAME_MAX, TEMPLATE_DATA_MAX, USER_DATA_MAX};
+use crate::catalog::Catalog;
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::names;
+use crate::normalize::Merged;
 use crate::render::CloudInitPlan;
 use crate::violation::{Findings, Kind, Location, Violation};
 
-use super::rule::{Check, Lookup, rules};
+use super::rule::{Check, Lookup, Settings, rules};
 use super::{form, limits};
 
 rules! {
-    "cloud-init" Check::Lookup(lengths), on MACHINES, Always, and [TooLong] {}
+    "cloud-init" Check::Lookup(lengths), on MACHINES, Always, and [TooLong, TooMany] {}
+    "cloud-init" Check::Lookup(given_twice), on MACHINES, Always {
+        Refuse CloudInitGivenTwice = "A part of cloud-init's data is given as a text and as an object."
+            because "Both are the same document, and only one can be used."
+            fix "Keep one of the two; an empty text and an empty object count as absent."
+            crd All,
+    }
+    "cloud-init" Check::Content(of_template), on TEMPLATES, Always, and [
+        TooLong, TooMany, CloudInitGivenTwice, UnknownUserData, InvalidYaml, DuplicateYamlKey,
+        InvalidCloudConfig, InvalidNetworkData, UnknownCloudInitKey, DoubtfulCloudInit
+    ] {}
     "cloud-init" Check::Lookup(documents), on MACHINES, Always {
         Refuse UnknownUserData = "The first line of the user data has no format that cloud-init supports."
             because "cloud-init ignores such a text, and the machine comes up as if there were none."
@@ -61,7 +75,7 @@ rules! {
             crd Nothing,
         Refuse InvalidYaml = "User data or network data is not YAML as cloud-init reads it."
             because "cloud-init drops the whole document, and reports it only in a log inside the guest, which cannot be reached."
-            fix "Correct the line and column that the message names; they count within the text."
+            fix "Correct the line and column that the message names; they count within the text. Data in the form of an object has no such fault."
             crd Nothing,
         Warn DuplicateYamlKey = "A mapping of user data or network data has a key twice; the last value is used."
             because "The first value is dropped without a message."
@@ -114,27 +128,105 @@ fn built_in(text: &str) -> Schema {
     Schema::built_in(text).expect("a schema of this folder")
 }
 
-/// Rule [`Code::TooLong`] for the texts of cloud-init.
+/// Rules [`Code::TooLong`] and [`Code::TooMany`] for cloud-init's data.
 fn lengths(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
     if let Some(given) = &lookup.merged.user().cloud_init {
-        limits::cloud_init(given, findings);
+        limits::cloud_init(given, USER_DATA_MAX, findings);
+        for (field, object) in objects(given) {
+            object::fits(field, object, findings);
+        }
     }
 }
 
-/// The rules about the two documents. A document that is too long is not read.
-fn documents(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
-    let Some(given) = &lookup.merged.user().cloud_init else {
+/// Rule [`Code::CloudInitGivenTwice`].
+fn given_twice(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    if let Some(given) = &lookup.merged.user().cloud_init {
+        check_given_once(given, findings);
+    }
+}
+
+fn check_given_once(given: &CloudInit, findings: &mut Findings) {
+    let parts = [
+        (&given.user_data, &given.cloud_config, USER_DATA_FIELDS),
+        (&given.network_data, &given.network_config, NETWORK_FIELDS),
+    ];
+    for (text, object, [text_field, object_field]) in parts {
+        if is_text(text.as_ref()) && is_object(object.as_ref()) {
+            let detail = format!("is the same part as {text_field}; give one of the two");
+            let code = Code::CloudInitGivenTwice;
+            findings.deny(Violation::new(object_field, code, Kind::Forbidden, detail));
+        }
+    }
+}
+
+/// The fields of user data: the text and the object.
+const USER_DATA_FIELDS: [&str; 2] = ["spec.cloudInit.userData", "spec.cloudInit.cloudConfig"];
+/// The fields of network data: the text and the object.
+const NETWORK_FIELDS: [&str; 2] = ["spec.cloudInit.networkData", "spec.cloudInit.networkConfig"];
+
+/// The documents that are objects, each with its field.
+fn objects(given: &CloudInit) -> impl Iterator<Item = (&'static str, &OpenObject)> {
+    [
+        (USER_DATA_FIELDS[1], &given.cloud_config),
+        (NETWORK_FIELDS[1], &given.network_config),
+    ]
+    .into_iter()
+    .filter_map(|(field, object)| Some((field, object.as_ref()?)))
+}
+
+/// The rules about the data of a template. Its Machines get what was checked here.
+fn of_template(merged: &Merged<'_>, _: &dyn Catalog, settings: &Settings, findings: &mut Findings) {
+    let Some(given) = &merged.user().cloud_init else {
         return;
     };
+    limits::cloud_init(given, TEMPLATE_DATA_MAX, findings);
+    for (field, object) in objects(given) {
+        object::fits(field, object, findings);
+    }
+    check_given_once(given, findings);
+    check_documents(given, settings, findings);
+}
+
+/// The rules about the two documents of a Machine.
+fn documents(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    if let Some(given) = &lookup.merged.user().cloud_init {
+        check_documents(given, lookup.settings, findings);
+    }
+}
+
+/// A document that is too long is not read.
+fn check_documents(given: &CloudInit, settings: &Settings, findings: &mut Findings) {
+    let schema = settings.cloud_init_schema.as_deref();
     let fits = |text: &&str| text.chars().count() <= USER_DATA_MAX;
+    let is_readable = |object: &&OpenObject| {
+        is_object(Some(object)) && object::fits("", object, &mut Findings::default())
+    };
     if let Some(text) = given.user_data.as_deref().filter(fits) {
-        let schema = lookup.settings.cloud_init_schema.as_deref();
         let diagnostics = user_data::check(text, schema);
-        diagnostics::report("spec.cloudInit.userData", diagnostics, findings);
+        diagnostics::report(USER_DATA_FIELDS[0], diagnostics, findings);
+    }
+    if let Some(config) = given.cloud_config.as_ref().filter(is_readable) {
+        let diagnostics = user_data::check_document(object::read(config), schema);
+        let is_shown = |_, key: &str| user_data::knows(key, schema);
+        object::report(
+            USER_DATA_FIELDS[1],
+            config,
+            diagnostics,
+            &is_shown,
+            findings,
+        );
     }
     if let Some(text) = given.network_data.as_deref().filter(fits) {
         let diagnostics = network::check(text);
-        diagnostics::report("spec.cloudInit.networkData", diagnostics, findings);
+        diagnostics::report(NETWORK_FIELDS[0], diagnostics, findings);
+    }
+    if let Some(config) = given.network_config.as_ref().filter(is_readable) {
+        let diagnostics = network::check_document(object::read(config), false);
+        // Devices are named below the sections, or below those of netplan's own key.
+        let is_shown = |depth, key: &str| {
+            network::knows(key) || matches!(depth, 1 | 2) && object::is_device(key)
+        };
+        object::report(NETWORK_FIELDS[1], config, diagnostics, &is_shown, findings);
     }
 }
 
@@ -146,8 +238,7 @@ fn large(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut F
     if lookup.backend != Backend::Libvirt {
         return;
     }
-    for (location, text) in limits::documents(given) {
-        let bytes = text.map_or(0, str::len);
+    for (location, bytes) in limits::documents(given) {
         if bytes > PORTABLE_MAX {
             let text = format!(
                 "{location} has {bytes} bytes; more than {PORTABLE_MAX} work on libvirt, but on few clouds"
@@ -164,31 +255,40 @@ fn secrets(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut
     let Some(given) = &lookup.merged.user().cloud_init else {
         return;
     };
+    let with_template = lookup.merged.cloud_init().unwrap_or_default();
     let machine = lookup.machine.name;
     let may_own = lookup.backend == Backend::Kubevirt && form::is_label(machine);
-    let own = (may_own && CloudInitPlan::from(given).needs_secret())
+    let own = (may_own && CloudInitPlan::from(&with_template).needs_secret())
         .then(|| names::cloud_init_secret(machine));
     let own = own.as_deref();
     let references = [
         (
             "cloudInit.secretRef",
-            "userData",
+            if is_text(given.user_data.as_ref()) {
+                "userData"
+            } else {
+                "cloudConfig"
+            },
             &given.secret_ref,
-            &given.user_data,
+            given.has_user_data(),
         ),
         (
             "cloudInit.networkDataSecretRef",
-            "networkData",
+            if is_text(given.network_data.as_ref()) {
+                "networkData"
+            } else {
+                "networkConfig"
+            },
             &given.network_data_secret_ref,
-            &given.network_data,
+            given.has_network_data(),
         ),
     ];
-    for (field, inline_name, reference, inline) in references {
+    for (field, inline_name, reference, is_inline) in references {
         let Some(reference) = reference else {
             continue;
         };
         secret(field, reference, findings);
-        if inline.as_ref().is_some_and(|text| !text.is_empty()) {
+        if is_inline {
             let text = format!(
                 "spec.{field} is not used: cloudInit.{inline_name} is given inline and is used instead"
             );

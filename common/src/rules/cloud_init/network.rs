@@ -31,14 +31,24 @@ static VERSION_2: LazyLock<Schema> = LazyLock::new(|| built_in(include_str!("net
 /// Rules [`Code::InvalidNetworkData`], [`Code::InvalidYaml`], [`Code::DuplicateYamlKey`],
 /// [`Code::UnknownCloudInitKey`], [`Code::DoubtfulCloudInit`].
 pub(super) fn check(text: &str) -> Vec<Diagnostic> {
+    match Document::read(text) {
+        Ok(document) => check_document(document, format::is_cloud_config(text)),
+        Err(diagnostic) => vec![diagnostic],
+    }
+}
+
+/// Whether messages may quote a key.
+pub(super) fn knows(key: &str) -> bool {
+    VERSION_1.has_key(key) || VERSION_2.has_key(key)
+}
+
+/// [`check`] of a document that was read. `is_user_data`: whether its first line is that of a cloud-config.
+pub(super) fn check_document(document: Document, is_user_data: bool) -> Vec<Diagnostic> {
     let Document {
         mut value,
         mut positions,
         mut diagnostics,
-    } = match Document::read(text) {
-        Ok(document) => document,
-        Err(diagnostic) => return vec![diagnostic],
-    };
+    } = document;
     // Netplan's own files have everything under this key, and cloud-init accepts them.
     if let (Some(inner), Some(inner_positions)) =
         (value.get_mut("network"), positions.field("network"))
@@ -69,7 +79,7 @@ pub(super) fn check(text: &str) -> Vec<Diagnostic> {
                 let has_devices = fields
                     .keys()
                     .any(|key| key == "config" || netplan::is_section(key));
-                let text = if format::is_cloud_config(text) && !has_devices {
+                let text = if is_user_data && !has_devices {
                     IS_USER_DATA
                 } else {
                     "the document lacks 'version'; add 'version: 2'"
@@ -79,7 +89,7 @@ pub(super) fn check(text: &str) -> Vec<Diagnostic> {
             }
         },
         _ => {
-            let text = if format::is_cloud_config(text) {
+            let text = if is_user_data {
                 IS_USER_DATA
             } else {
                 "the document must be a mapping with 'version', 1 or 2"

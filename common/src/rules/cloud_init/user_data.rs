@@ -35,6 +35,19 @@ pub(super) fn check(text: &str, given: Option<&CloudInitSchema>) -> Vec<Diagnost
     if document.value.is_null() {
         return document.diagnostics;
     }
+    check_document(document, given)
+}
+
+/// Whether messages may quote a key.
+pub(super) fn knows(key: &str, given: Option<&CloudInitSchema>) -> bool {
+    CLOUD_CONFIG.has_key(key) || given.is_some_and(|CloudInitSchema(given)| given.has_key(key))
+}
+
+/// [`check`] of a cloud-config that was read.
+pub(super) fn check_document(
+    document: Document,
+    given: Option<&CloudInitSchema>,
+) -> Vec<Diagnostic> {
     let given = given.map(|CloudInitSchema(given)| given);
     // A key that only the administrator's schema defines is not reported as unknown.
     let is_configured_module = |pointer: &str| {

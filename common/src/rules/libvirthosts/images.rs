@@ -15,6 +15,12 @@ rules! {
             fix "Define a pool for images alone on the host, and name it in `imagePool`."
             crd Nothing,
     }
+    "libvirthosts" Check::Host(console_log_pool), on HOSTS, Always, and [InvalidObjectName] {
+        Refuse ConsoleLogPoolShared = "The pool for logs of consoles is also a pool of disks or of images."
+            because "A guest writes its console without end and any bytes: it could fill the pool of other guests, or make its log look like an image that names a file of the host."
+            fix "Define a pool for logs alone on the host, and name it in `consoleLogPool`."
+            crd Nothing,
+    }
     "libvirthosts" Check::Host(image_sources), on HOSTS, Always {
         Refuse InvalidImageSource = "A source of images is no prefix of a URL."
             because "What images may be fetched is decided by scheme, host, port and the segments of a path. A prefix that programs could read differently would allow more than it says."
@@ -37,6 +43,25 @@ fn image_pool(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings
             "is also the pool of storage class '{class}', which guests write to; define a pool for images alone (virsh pool-define-as) and name it here"
         );
         let fault = Violation::new(path, Code::ImagePoolShared, Kind::Invalid, detail);
+        findings.deny(fault.text(pool));
+    }
+}
+
+/// Rules [`Code::InvalidObjectName`] and [`Code::ConsoleLogPoolShared`] for the pool of logs.
+fn console_log_pool(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
+    let path = FieldPath::field("consoleLogPool");
+    let Some(pool) = spec.console_log_pool.as_deref() else {
+        return;
+    };
+    libvirt_name(leaf(path, Some(pool)), findings);
+    let mut storage = spec.storage.iter().flatten();
+    let is_storage = storage.any(|item| item.pool.as_deref() == Some(pool));
+    if is_storage || spec.image_pool.as_deref() == Some(pool) {
+        let other = if is_storage { "disks" } else { "images" };
+        let detail = format!(
+            "is also a pool of {other}, and guests write any bytes to their consoles; define a pool for logs alone (virsh pool-define-as) and name it here"
+        );
+        let fault = Violation::new(path, Code::ConsoleLogPoolShared, Kind::Invalid, detail);
         findings.deny(fault.text(pool));
     }
 }

@@ -19,6 +19,7 @@ pub(crate) struct HostIntent {
     pub(crate) reserved: Option<Amounts>,
     pub(crate) storage: Option<Vec<StorageIntent>>,
     pub(crate) image_pool: Option<String>,
+    pub(crate) console_log_pool: Option<String>,
     pub(crate) image_sources: Option<Vec<String>>,
     pub(crate) networks: Option<Vec<NetworkIntent>>,
     pub(crate) limits: Option<LimitsIntent>,

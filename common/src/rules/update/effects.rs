@@ -121,9 +121,16 @@ effects! {
     // A new content is a new instance id in the seed, so cloud-init acts on it at the next start.
     UserData          "cloudInit.userData"          NewInstance          Restart,
     NetworkData       "cloudInit.networkData"       NewInstance          Restart,
+    CloudConfig       "cloudInit.cloudConfig"       NewInstance          Restart,
+    NetworkConfig     "cloudInit.networkConfig"     NewInstance          Restart,
     MetaData          "cloudInit.metaData"          NewInstance          Restart,
     UserDataSecret    "cloudInit.secretRef"         NewInstance          Restart,
     NetworkDataSecret "cloudInit.networkDataSecretRef" NewInstance       Restart,
+    DisplayType       "display.type"                Restart              Restart,
+    DisplayVideo      "display.video"               Restart              Restart,
+    // So is a change of the Secret's content. KubeVirt's VNC takes no password.
+    DisplayPassword   "display.passwordSecretRef"   Refused              Live,
+    ConsoleLog        "console.log"                 Restart              Restart,
     MachineType       "domain.machine.type"         RefusedWhileRunning  RefusedWhileRunning,
     Acpi              "domain.features.acpi"        Restart              Restart,
     Apic              "domain.features.apic"        Restart              Restart,

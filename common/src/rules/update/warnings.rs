@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use crate::api::choice::{Backend, Choice as _, MachineType};
+use crate::api::choice::{Backend, Choice as _, DisplayType, MachineType, VideoModel};
 use crate::api::machine::{Cdrom, CloudInit, Network};
 use crate::api::normalized::{Normalized, NormalizedCdrom, NormalizedDisk, NormalizedNetwork};
 use crate::code::Code;
@@ -11,7 +11,7 @@ use crate::field_path::FieldPath;
 use crate::normalize::{Item, Merged, Named};
 use crate::render::libvirt::hotplug;
 use crate::rules::rule::{Check, Update, rules};
-use crate::rules::{firmware, networks, sizing};
+use crate::rules::{display, firmware, networks, sizing};
 use crate::violation::Findings;
 use crate::words::{quoted, shortened};
 
@@ -44,6 +44,7 @@ fn at_restart(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
     };
     sizes(merged, old, new, &mut warnings);
     features(merged, old, new, &mut warnings);
+    display(merged, old, new, &mut warnings);
     disks(merged, old, new, &mut warnings);
     nics(merged, old, new, &mut warnings);
     boot_order(merged, old, new, &mut warnings);
@@ -191,6 +192,28 @@ fn features(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &
         let path = FieldPath::field("nodeSelector");
         warnings.add(Field::NodeSelector, path, false, &what);
     }
+}
+
+fn display(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
+    let kinds = (old.display_type(), new.display_type());
+    let path = display::kind(merged).path;
+    warnings.field(Field::DisplayType, path, kinds, false);
+    let model = |block: &Normalized| match (block.video(), block.backend) {
+        (Some(model), _) => model.as_str(),
+        (None, Backend::Libvirt) => VideoModel::Vga.as_str(),
+        (None, Backend::Kubevirt) => "the default",
+    };
+    if kinds == (DisplayType::Vnc, DisplayType::Vnc) {
+        let path = display::video(merged).path;
+        warnings.field(Field::DisplayVideo, path, (model(old), model(new)), false);
+    }
+    let log = |block: &Normalized| match (block.console_log(), block.backend) {
+        (Some(log), _) => log.to_string(),
+        (None, Backend::Libvirt) => false.to_string(),
+        (None, Backend::Kubevirt) => "the default".to_owned(),
+    };
+    let path = display::log(merged).path;
+    warnings.field(Field::ConsoleLog, path, (log(old), log(new)), false);
 }
 
 /// The disks of a block, each with whether it can be plugged into the guest of `running`.
@@ -361,12 +384,17 @@ fn boot_order(
 }
 
 /// The fields of cloud-init's data, each with whether it changes. Contents are not repeated.
-fn cloud_init(update: &Update<'_>) -> [(Field, bool); 5] {
-    let nothing = CloudInit::default();
-    let old = update.old_spec.cloud_init.as_ref().unwrap_or(&nothing);
-    let new = update.merged.user().cloud_init.as_ref();
-    let new = new.unwrap_or(&nothing);
+fn cloud_init(update: &Update<'_>) -> [(Field, bool); 7] {
+    let template = update.old.template.as_ref();
+    let template = template.and_then(|pin| pin.content.cloud_init.as_ref());
+    let old = CloudInit::merged(update.old_spec.cloud_init.as_ref(), template).unwrap_or_default();
+    let new = update.merged.cloud_init().unwrap_or_default();
     [
+        (Field::CloudConfig, old.cloud_config != new.cloud_config),
+        (
+            Field::NetworkConfig,
+            old.network_config != new.network_config,
+        ),
         (Field::UserData, old.user_data != new.user_data),
         (Field::NetworkData, old.network_data != new.network_data),
         (Field::MetaData, old.meta_data != new.meta_data),

@@ -1,7 +1,7 @@
 //! Metadata watch on Secrets: reports creation and change, never reads content.
 //!
 //! A Machine that waits for a Secret gets a pass when the Secret appears, and every Machine that refers to a Secret
-//! gets one when the Secret changes.
+//! gets one when the Secret changes or is deleted.
 
 use std::convert::Infallible;
 

@@ -11,7 +11,7 @@ use common::api::status::PendingChange;
 use common::names;
 use common::render::SecretRevision;
 use common::render::kubevirt::types::{
-    Disk, Domain, InstanceSpec, Interface, Memory, Network, Template, Volume,
+    Devices, Disk, Domain, InstanceSpec, Interface, Memory, Network, Template, Volume,
 };
 use common::rules::update::pending_action;
 
@@ -175,6 +175,28 @@ fn hardware(changes: &mut Changes, runs: &Domain, desired: &Domain) {
     changes.field("features.apic", apic(runs), apic(desired));
     let hyperv = |domain: &Domain| domain.features.hyperv.is_some();
     changes.field("features.hyperv", hyperv(runs), hyperv(desired));
+    screen(changes, &runs.devices, &desired.devices);
+}
+
+/// What the spec leaves to KubeVirt is as KubeVirt chose it.
+fn screen(changes: &mut Changes, runs: &Devices, desired: &Devices) {
+    let kind = |devices: &Devices| match devices.autoattach_graphics_device {
+        Some(false) => "none",
+        _ => "vnc",
+    };
+    changes.field("display.type", kind(runs), kind(desired));
+    let model = |devices: &Devices| {
+        let video = devices.video.as_ref();
+        video.map_or_else(|| "the default".to_owned(), |video| video.r#type.clone())
+    };
+    if desired.video.is_some() && kind(runs) == kind(desired) {
+        changes.field("display.video", model(runs), model(desired));
+    }
+    if let Some(log) = desired.log_serial_console {
+        let is = runs.log_serial_console;
+        let is = is.map_or_else(|| "the default".to_owned(), |log| log.to_string());
+        changes.field("console.log", is, log);
+    }
 }
 
 fn disk(changes: &mut Changes, path: &str, runs: &Disk, desired: &Disk) {

@@ -37,6 +37,8 @@ pub(crate) type VolumeKey = (String, String);
 pub(crate) struct Pool {
     pub name: String,
     pub active: bool,
+    /// Folder of its volumes; `None` for a pool that is none.
+    pub path: Option<String>,
     /// Bytes; 0 of an inactive one.
     pub capacity: u64,
     /// Bytes; 0 of an inactive one.

@@ -63,6 +63,19 @@ pub(super) fn machine_types(capabilities: &str, architecture: &str) -> Result<Ve
     Ok(names.into_iter().collect())
 }
 
+/// The folder of a pool's volumes; `None` for a pool of another type.
+#[cfg_attr(
+    not(feature = "native"),
+    allow(dead_code, reason = "the fake knows its pools")
+)]
+pub(super) fn pool_folder(pool: &str) -> Result<Option<String>> {
+    let document = parse(pool)?;
+    let kind = document.root_element().attribute("type");
+    let is_folder = kind.is_some_and(|kind| ["dir", "fs", "netfs"].contains(&kind));
+    let path = text(&document, &["target", "path"]).filter(|_| is_folder);
+    Ok(path.map(str::to_owned))
+}
+
 /// Whether a host has firmware for UEFI, and for Secure Boot, of the capabilities of a domain.
 pub(super) fn firmware(capabilities: &str) -> Result<(bool, bool)> {
     let document = parse(capabilities)?;

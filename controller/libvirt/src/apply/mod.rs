@@ -162,6 +162,7 @@ impl Applier {
         let (worker, limit) = match action {
             Action::Define(_) | Action::SetMetadata(_) => (&host.host.fast, QUICK),
             Action::DeleteVolume(_)
+            | Action::DeleteConsoleLog { .. }
             | Action::CreateSeed { .. }
             | Action::CreateVolume { .. }
             | Action::GrowDisk { .. }

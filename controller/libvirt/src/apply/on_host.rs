@@ -2,7 +2,8 @@
 
 use common::quantity::Bytes;
 use common::render::libvirt::{
-    LiveUpdate, VolumeFormat, VolumeSpec, is_seed, is_volume_of, volume_xml,
+    LiveUpdate, PasswordMark, VolumeFormat, VolumeSpec, is_seed, is_volume_of,
+    screen_with_password, volume_xml,
 };
 use controller_core::backend::Act as _;
 use controller_core::preconditions::Effect;
@@ -13,10 +14,10 @@ use crate::domain_effects::check_domain;
 use crate::guard::Guard;
 use crate::images::check::{check_image, check_medium};
 use crate::images::names::{base_of, is_attempt, is_attempt_of, marker, marker_xml};
-use crate::plan::action::{Action, GrownVolume, SeedContent};
+use crate::plan::action::{Action, DisplayPassword, GrownVolume, SeedContent};
 use crate::pool_space::StorageFactor;
 use crate::reservations::{Reservations, Reserved, Wanted};
-use crate::volume_effects::{check_new, remove_unneeded, remove_volume};
+use crate::volume_effects::{Removal, check_new, remove_unneeded, remove_volume};
 
 /// The Machine that a job is about.
 #[derive(Debug)]
@@ -128,6 +129,12 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
         }
         Action::SetMetadata(metadata) => host.set_metadata(uuid, Some(&metadata.xml())),
         Action::HotPlug(change) => hot_plug(host, uuid, &change),
+        Action::SetDisplayPassword {
+            socket,
+            password,
+            mark,
+        } => set_display_password(host, uuid, (&socket, &password), mark.as_ref()),
+        Action::DeleteConsoleLog { pool, name } => delete_console_log(host, job, &pool, &name),
         Action::Start { reset_nvram } => host.start(uuid, reset_nvram),
         Action::AskToStop { agent } => {
             if agent && host.shutdown(uuid, Shutdown::Agent).is_ok() {
@@ -147,6 +154,30 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
         | Action::RecordOrphan { .. }
         | Action::FetchImage { .. } => Ok(()),
     }
+}
+
+fn set_display_password(
+    host: &mut dyn Connection,
+    uuid: Uuid,
+    (socket, password): (&str, &DisplayPassword),
+    mark: Option<&PasswordMark>,
+) -> Result<()> {
+    let device = screen_with_password(socket, &password.0);
+    let mark = mark.map(PasswordMark::xml);
+    host.set_display_password(uuid, &device, mark.as_deref())
+}
+
+/// libvirt learns of the file, which QEMU made, by a refresh of the pool.
+fn delete_console_log(host: &mut dyn Connection, job: &Job, pool: &str, name: &str) -> Result<()> {
+    host.refresh(pool)?;
+    let removal = Removal {
+        pool: pool.to_owned(),
+        name: name.to_owned(),
+        key: None,
+        is_owned: is_volume_of(name, &job.owner),
+        is_deletable: true,
+    };
+    remove_volume(host, &job.guard, Effect::DeleteVolume, &removal)
 }
 
 /// Grows a volume that no running guest uses. libvirt has qemu-img grow what it takes for a qcow2: that changes the

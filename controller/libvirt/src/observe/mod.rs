@@ -15,7 +15,7 @@ use controller_core::caches::Caches;
 use controller_core::client::GuardedClient;
 use controller_core::machine::{Machine, named_networks, requested_resources};
 use controller_core::objects::Meta as _;
-use controller_core::secrets::read;
+use controller_core::secrets::{read, read_display_password};
 use uuid::Uuid;
 
 use self::query::HostQuery;
@@ -26,7 +26,7 @@ use crate::hosts::registry::{ConnectedHost, Hosts, NOT_POLLED, PlacementLock};
 use crate::images::fetches::{Fetches, ImageState};
 use crate::images::names::copy_name;
 use crate::libvirt_host::LibvirtHost;
-use crate::observed::{Binding, HostView, Observed};
+use crate::observed::{Binding, HostView, Observed, Password};
 use crate::plan::action::KeptOnHost;
 use crate::plan::disks::copies;
 use crate::snapshot::Snapshot;
@@ -99,6 +99,7 @@ impl Observer {
             outdated_images: self.caches.outdated_images(machine),
             kept_of_former: self.kept_of_former(machine),
             contents: Ok(BTreeMap::new()),
+            password: Password::NotRead,
         };
         let hint = machine.status.host.as_deref();
         let Some(host) = self.hosts.host_of(machine.uid(), hint) else {
@@ -139,6 +140,15 @@ impl Observer {
         {
             let contents = read(&self.api, machine.namespace(), &machine.cloud_init).await;
             observed.contents = contents.map_err(|error| error.message());
+        }
+        if let Binding::Bound(view) = &observed.binding
+            && let Some(secret) = self.password_to_read(machine, view)
+        {
+            let read = read_display_password(&self.api, machine.namespace(), secret);
+            observed.password = match read.await {
+                Ok(password) => Password::Read(password),
+                Err(error) => Password::Unreadable(error.message()),
+            };
         }
         Ok(Observation {
             observed,
@@ -218,6 +228,7 @@ impl Observer {
         };
         let mut view = answer.view(machine, &object, Switches::of(&snapshot), &host.fetches);
         (view.copies, view.is_copying) = (copies, is_copying);
+        view.console_logs = console_logs(&object.spec, &snapshot);
         match growth {
             Growth::Permitted => self.look_for_room(machine, &object, &snapshot, &mut view),
             // What it does not get is for others. Without a domain it keeps what it was promised when it was placed.
@@ -250,6 +261,19 @@ impl Observer {
         }
     }
 
+    /// The Secret of the screen's password, if the running guest does not have the password of the Secret as it is.
+    fn password_to_read<'m>(&self, machine: &'m Machine, view: &HostView) -> Option<&'m str> {
+        let block = machine.desired().filter(|_| !machine.is_deleting())?;
+        let secret = block.display_secret()?;
+        let running = view.guest.as_ref()?.running.as_ref()?;
+        let cached = self.caches.secret_versions.get(machine.namespace(), secret);
+        let is_current =
+            running.display.password.as_ref().is_some_and(|mark| {
+                mark.secret == secret && Some(&mark.version) == cached.as_ref()
+            });
+        (!is_current).then_some(secret)
+    }
+
     /// Whether the user's Secrets have to be read: if there is no seed of the current ones.
     fn needs_secrets(&self, machine: &Machine, view: &mut HostView) -> bool {
         let plan = &machine.cloud_init;
@@ -265,6 +289,14 @@ impl Observer {
         view.seed_is_behind = seed.is_some_and(|seed| plan.is_outdated(&seed.secrets, version));
         seed.is_none_or(|seed| seed.digest != plan.digest()) || view.seed_is_behind
     }
+}
+
+/// The folder of the pool for logs of consoles, if the pool is active.
+fn console_logs(spec: &LibvirtHostSpec, snapshot: &Snapshot) -> Option<String> {
+    let name = spec.console_log_pool.as_deref()?;
+    let mut pools = snapshot.pools.iter();
+    let pool = pools.find(|pool| pool.name == name && pool.active)?;
+    pool.path.clone()
 }
 
 /// How far the copies of images to the disks of a Machine are.

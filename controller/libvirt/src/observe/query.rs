@@ -290,6 +290,7 @@ impl HostAnswer {
             copies: BTreeMap::new(),
             is_copying: false,
             room: UNLIMITED,
+            console_logs: None,
             seed_is_behind: false,
             volumes: self.volumes,
             unreadable_pools: self.unreadable_pools,

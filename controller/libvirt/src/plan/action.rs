@@ -4,7 +4,7 @@ use std::fmt;
 
 use common::api::left_volumes::{KeptVolume, TombstoneVolume};
 use common::quantity::Bytes;
-use common::render::libvirt::{Domain, DomainMetadata, LiveUpdate, PoolVolume};
+use common::render::libvirt::{Domain, DomainMetadata, LiveUpdate, PasswordMark, PoolVolume};
 use controller_core::backend::Act;
 use controller_core::plan::Subject;
 use controller_core::preconditions::Effect;
@@ -89,6 +89,22 @@ pub(crate) enum Action {
     SetMetadata(Box<DomainMetadata>),
     /// Changes a device, the vCPUs or the memory of the running guest.
     HotPlug(Box<LiveUpdate>),
+    /// Changes the password of the running guest's screen.
+    SetDisplayPassword {
+        /// Path of the screen's socket.
+        socket: String,
+        /// The password; empty: nobody gets in.
+        password: DisplayPassword,
+        /// The Secret that it is from.
+        mark: Option<PasswordMark>,
+    },
+    /// Deletes the log of the Machine's console.
+    DeleteConsoleLog {
+        /// Pool of the log.
+        pool: String,
+        /// Name of the file.
+        name: String,
+    },
     /// Starts the guest.
     Start {
         /// Whether its firmware settings are made anew.
@@ -157,14 +173,29 @@ impl fmt::Debug for SeedContent {
     }
 }
 
+/// A password that VNC takes: at most 8 printable ASCII characters. It is never logged.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct DisplayPassword(pub(crate) String);
+
+impl fmt::Debug for DisplayPassword {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(a password)")
+    }
+}
+
 impl Act for Action {
     fn effect(&self) -> Option<Effect> {
         match self {
-            Self::DeleteVolume(_) | Self::ReleaseKept(_) => Some(Effect::DeleteVolume),
+            Self::DeleteVolume(_) | Self::ReleaseKept(_) | Self::DeleteConsoleLog { .. } => {
+                Some(Effect::DeleteVolume)
+            }
             Self::FetchImage { .. } | Self::CopyVolume { .. } | Self::CreateSeed { .. } => {
                 Some(Effect::FillVolume)
             }
-            Self::Define(_) | Self::SetMetadata(_) | Self::HotPlug(_) => Some(Effect::Define),
+            Self::Define(_)
+            | Self::SetMetadata(_)
+            | Self::HotPlug(_)
+            | Self::SetDisplayPassword { .. } => Some(Effect::Define),
             Self::Start { .. } => Some(Effect::Start),
             Self::AskToStop { .. } | Self::Destroy => Some(Effect::Stop),
             Self::Undefine => Some(Effect::Undefine),
@@ -190,11 +221,13 @@ impl Act for Action {
             | Self::GrowDisk { .. }
             | Self::GrowVolume(_)
             | Self::ReleaseKept(_)
+            | Self::DeleteConsoleLog { .. }
             | Self::DeleteVolume(_) => Subject::Storage,
             Self::CreateSeed { .. }
             | Self::Define(_)
             | Self::SetMetadata(_)
             | Self::HotPlug(_)
+            | Self::SetDisplayPassword { .. }
             | Self::Start { .. }
             | Self::AskToStop { .. }
             | Self::Destroy
@@ -239,6 +272,19 @@ impl fmt::Display for Action {
                 None => f.write_str("recorded that no intent is pending"),
             },
             Self::HotPlug(live) => write!(f, "changed the running guest: {live:?}"),
+            Self::SetDisplayPassword { mark: None, .. } => f.write_str("locked the display"),
+            Self::SetDisplayPassword {
+                mark: Some(mark), ..
+            } => {
+                let PasswordMark { secret, version } = mark;
+                write!(
+                    f,
+                    "set the display's password of Secret {secret}, resourceVersion {version}"
+                )
+            }
+            Self::DeleteConsoleLog { pool, name } => {
+                write!(f, "deleted the log of the console {pool}/{name}")
+            }
             Self::Start { .. } => f.write_str("started the guest"),
             Self::AskToStop { agent: true } => f.write_str("requested a shutdown by the agent"),
             Self::AskToStop { agent: false } => f.write_str("requested a shutdown by ACPI"),

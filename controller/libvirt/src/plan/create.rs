@@ -13,6 +13,7 @@ use common::render::libvirt::{
 };
 
 use super::action::{Action, Plan};
+use super::display::display;
 use super::power::{Power, power, starts};
 use super::release::{kept_records, kept_volumes, releases};
 use super::room::room;
@@ -21,7 +22,7 @@ use super::status::{Findings, report};
 use super::volumes::{Volumes, volumes};
 use crate::capacity::{fits, size_of};
 use crate::failure::NO_ROOM;
-use crate::observed::{Binding, Guest, HostView, Observed};
+use crate::observed::{Binding, Guest, HostView, Observed, Password};
 use crate::offers::attach;
 use crate::placement::choose;
 use crate::switches::guest_limits;
@@ -181,9 +182,12 @@ fn on<'a>(
     {
         findings.changes = desired.differences_from(running);
     }
+    let screen = display(machine, block, view, &observed.password);
+    let screen = findings.add_display(screen);
     if let Some(desired) = desired.as_ref().filter(|_| !is_refused) {
         steps.define_or_hot_plug(desired, guest, &findings.changes);
     }
+    steps.add_screen(screen.filter(|_| !is_refused));
     if let Some(guest) = guest {
         // While the growth is held, no definition is written that would record more.
         let metadata = desired
@@ -257,6 +261,7 @@ fn is_partial(observed: &Observed, view: &HostView) -> bool {
     !view.unreadable_pools.is_empty()
         || !view.network_faults.is_empty()
         || observed.contents.is_err()
+        || matches!(observed.password, Password::Unreadable(_))
 }
 
 /// The networks of the running guest that cannot be read. Only its addresses need them: it can be stopped.
@@ -301,6 +306,14 @@ impl Steps {
                 self.requeue_after = Some(SOON);
             }
             self.actions.push(Action::HotPlug(Box::new(live.clone())));
+        }
+    }
+
+    /// Sets the password of the screen, and observes it at once.
+    fn add_screen(&mut self, screen: Option<Action>) {
+        if let Some(screen) = screen {
+            self.actions.push(screen);
+            self.requeue_after = Some(Duration::ZERO);
         }
     }
 
@@ -409,13 +422,14 @@ fn render(
         volumes: &volumes.placed,
         networks,
         seed: seed_at.as_ref(),
+        console_logs: view.console_logs.as_deref(),
         limits: guest_limits(&view.spec),
     });
     let guest = view.guest.as_ref();
     if let Some(current) = guest.and_then(|guest| guest.defined.as_ref()) {
         desired = desired.preserving(current);
         if !starts {
-            desired = desired.with_limits_of(current);
+            desired = desired.with_limits_of(current).with_screen_of(current);
         }
     }
     let old = guest.and_then(|guest| guest.metadata.as_ref());

@@ -12,7 +12,7 @@
 //! which volumes to delete once the pool can be read; the domain stays defined until then.
 
 use common::names;
-use common::render::libvirt::{DomainMetadata, Intent, IntentKind};
+use common::render::libvirt::{DomainMetadata, Intent, IntentKind, console_log_name};
 use controller_core::deletion::{Stage, Teardown};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
@@ -121,8 +121,21 @@ fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
     });
     let undefine = guest.map(|_| Action::Undefine);
     let volumes = volumes.into_iter().map(Action::DeleteVolume);
-    let actions = record.into_iter().chain(undefine).chain(volumes);
+    let log = console_log(machine, view, guest);
+    // The definition names the log: it goes first.
+    let actions = record.into_iter().chain(log).chain(undefine);
+    let actions = actions.chain(volumes);
     Stage::Release(actions.collect())
+}
+
+/// Deletes the log of the console, if the domain has one in the pool of the host.
+fn console_log(machine: &Machine, view: &HostView, guest: Option<&Guest>) -> Option<Action> {
+    let defined = guest?.defined.as_ref()?;
+    let name = console_log_name(machine.namespace(), machine.name(), machine.uid());
+    let path = defined.console_log.as_deref()?;
+    let is_ours = path.ends_with(&format!("/{name}"));
+    let pool = view.spec.console_log_pool.clone().filter(|_| is_ours)?;
+    Some(Action::DeleteConsoleLog { pool, name })
 }
 
 /// Why a deletion waits for a LibvirtHost that does not exist.

@@ -15,6 +15,7 @@ mod copy;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod disks;
+mod display;
 mod growth;
 pub(crate) mod held;
 mod power;

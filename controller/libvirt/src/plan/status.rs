@@ -9,6 +9,7 @@ use common::render::libvirt::{Difference, Domain, domain_name};
 use common::rules::update::pending_action;
 
 use super::action::{Action, Plan};
+use super::display::{DisplayPlan, DisplayReport};
 use crate::access::State;
 use crate::observed::{Binding, Guest, HostView, Observed};
 use controller_core::conditions::{
@@ -42,6 +43,7 @@ pub(super) struct Findings<'a> {
     pub(super) growing: Vec<String>,
     /// Parts of the definition that the running guest does not have.
     pub(super) changes: Vec<Difference>,
+    pub(super) display: DisplayReport,
     /// The last restart for the status; `None`: power was not planned.
     pub(super) restart: Option<LastRestart>,
     pub(super) restarts: bool,
@@ -49,6 +51,20 @@ pub(super) struct Findings<'a> {
     pub(super) stays_off: bool,
     pub(super) paused: bool,
     pub(super) maintenance: bool,
+}
+
+impl Findings<'_> {
+    /// Adds what was found about the screen; returns what to do about it.
+    pub(super) fn add_display(&mut self, plan: DisplayPlan) -> Option<Action> {
+        let DisplayPlan {
+            action,
+            change,
+            report,
+        } = plan;
+        self.changes.extend(change);
+        self.display = report;
+        action
+    }
 }
 
 /// The plan with its status.
@@ -120,6 +136,8 @@ pub(super) fn report(
             &Fault::new("AgentConnected", "the guest agent answers"),
         );
     }
+    let display = findings.display.ready.as_ref();
+    conditions.set_if("DisplayReady", display);
     let ready = ready(findings, guest, phase, &machine_ready);
     conditions.set("Ready", ready.0, &ready.1);
     let running = guest.and_then(|guest| guest.running.as_ref());
@@ -151,6 +169,7 @@ pub(super) fn report(
             None => old.kept_volumes.clone(),
         },
         pending_changes,
+        display: findings.display.status.clone(),
         last_restart: findings
             .restart
             .clone()
@@ -168,6 +187,7 @@ fn last_known(machine: &Machine, mut conditions: Conditions<'_>, away: &Fault) -
         "VirtualMachineReady",
         "Scheduled",
         "RestartRequired",
+        "DisplayReady",
     ] {
         conditions.keep(kind);
     }

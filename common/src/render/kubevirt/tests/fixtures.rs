@@ -51,6 +51,8 @@ pub(super) fn block() -> Normalized {
         disks: vec![disk("root", "20Gi")],
         cdroms: vec![],
         networks: vec![nic("default", NicModel::Virtio)],
+        display: None,
+        console: None,
         node_selector: BTreeMap::new(),
     }
 }

@@ -1,6 +1,7 @@
 //! Every relevant combination is rendered once and checked against the rules and the schema of KubeVirt.
 
 mod cloud_init;
+mod display;
 mod fixtures;
 mod matrix;
 mod schema;

@@ -113,6 +113,7 @@ impl Case {
             .collect();
         let seed = pool_volume("prod-web-8d49d164.seed-0123456789ab.iso", VolumeFormat::Raw);
         domain(&DomainInput {
+            console_logs: Some("/srv/logs"),
             machine: WEB,
             block: &self.block,
             virt_type: if self.kvm {

@@ -5,9 +5,9 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::super::{
-    Address, Controller, CpuMode, Disk, DiskLimits, Domain, DomainMetadata, IntentKind, Nic,
-    NicAttachment, NicPolicy, NicSource, PoolVolume, SeedRecord, VirtType, VolumeFormat,
-    VolumeRecord,
+    Address, Controller, CpuMode, Disk, DiskLimits, Display, Domain, DomainMetadata, IntentKind,
+    Nic, NicAttachment, NicPolicy, NicSource, PoolVolume, Screen, SeedRecord, VirtType,
+    VolumeFormat, VolumeRecord,
 };
 use super::fixtures;
 use crate::api::choice::{FirmwareType, ReclaimPolicy};
@@ -206,6 +206,16 @@ fn domain() -> impl Strategy<Value = Domain> {
                 disks,
                 nics,
                 vcpu_quota: is_kvm,
+                display: Display {
+                    screen: match (is_kvm, maximum) {
+                        (true, true) => Screen::Socket(None),
+                        (true, false) => Screen::Port,
+                        (false, _) => Screen::None,
+                    },
+                    video: if is_kvm { "vga" } else { "none" }.to_owned(),
+                    password: None,
+                },
+                console_log: maximum.then(|| "/srv/logs/a & b.log".to_owned()),
                 addresses: rng.map(|rng| ("rng".to_owned(), rng)).into_iter().collect(),
             }
             .sorted()

@@ -1,6 +1,7 @@
 //! Changes that a running guest does not have, and what brings each into effect.
 
-use common::api::choice::{DiskBus, PowerState, ReclaimPolicy};
+use common::api::choice::{DiskBus, DisplayType, PowerState, ReclaimPolicy, VideoModel};
+use common::api::normalized::{NormalizedConsole, NormalizedDisplay};
 use common::quantity::Bytes;
 use serde_json::json;
 
@@ -121,6 +122,12 @@ fn restart_required_names_the_changed_fields() {
         block.memory.size = Bytes::mib(4096);
         block.disks[0].bus = DiskBus::Scsi;
         block.disks[0].serial = Some("boot".into());
+        block.display = Some(NormalizedDisplay {
+            password_secret_ref: None,
+            kind: DisplayType::Vnc,
+            video: Some(VideoModel::Virtio),
+        });
+        block.console = Some(NormalizedConsole { log: true });
         block.disks.truncate(1);
         block.networks.push(nic("eth1", Some("prod")));
     });
@@ -138,6 +145,8 @@ fn restart_required_names_the_changed_fields() {
         [
             "cpu.cores: 2 -> 8",
             "memory.size: 2Gi -> 4Gi",
+            "display.video: the default -> virtio",
+            "console.log: the default -> true",
             "disks[old]: present -> absent",
             "disks[root].bus: virtio -> scsi",
             "disks[root].serial: none -> boot",

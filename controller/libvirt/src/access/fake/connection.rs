@@ -100,6 +100,7 @@ impl Connection for FakeConnection {
             let pools = state.pools.iter().map(|(name, pool)| Pool {
                 name: name.clone(),
                 active: pool.active,
+                path: Some(format!("/pools/{name}")),
                 capacity: if pool.active { pool.capacity } else { 0 },
                 available: if pool.active { pool.available() } else { 0 },
             });
@@ -258,7 +259,7 @@ impl Connection for FakeConnection {
                 state.varstores.insert(found.name);
             }
             let domain = domain(state, uuid)?;
-            domain.live = Some(domain.inactive.clone());
+            domain.live = Some(edit::with_socket(&domain.inactive));
             (domain.state, domain.reason) = (State::Running, BOOTED);
             Ok(())
         })
@@ -325,6 +326,17 @@ impl Connection for FakeConnection {
             let current = domain.current();
             let changed = edit::exchanged(current, device, device);
             *current = changed.ok_or_else(|| refused("device not found"))?;
+            Ok(())
+        })
+    }
+
+    fn set_display_password(&mut self, uuid: Uuid, device: &str, mark: Option<&str>) -> Result<()> {
+        self.change("set_display_password", uuid, |domain| {
+            running(domain)?;
+            let live = domain.live.take().unwrap_or_default();
+            let changed = edit::exchanged(&live, device, device);
+            let changed = changed.ok_or_else(|| refused("device not found"))?;
+            domain.live = Some(edit::with_mark(&changed, mark));
             Ok(())
         })
     }

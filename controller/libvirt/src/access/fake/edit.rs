@@ -1,6 +1,6 @@
 //! Changes of a domain's description, in the text.
 
-use common::render::libvirt::{METADATA_KEY, METADATA_URI};
+use common::render::libvirt::{DISPLAY_KEY, DISPLAY_URI, METADATA_KEY, METADATA_URI};
 use roxmltree::{Document, Node};
 
 /// Our metadata element without prefixes, as libvirt returns it.
@@ -34,6 +34,36 @@ pub(super) fn with_metadata(domain: &str, element: Option<&str>) -> String {
             document.root_element(),
             &format!("<metadata>{element}</metadata>"),
         ),
+    }
+}
+
+/// The domain with the socket that libvirt makes for a screen at a start.
+pub(super) fn with_socket(domain: &str) -> String {
+    let document = Document::parse(domain).unwrap();
+    let is_socket = |node: &Node<'_, '_>| {
+        node.has_tag_name("listen") && node.attribute("type") == Some("socket")
+    };
+    let Some(listen) = document.descendants().find(is_socket) else {
+        return domain.to_owned();
+    };
+    let made = "<listen type='socket' socket='/var/lib/libvirt/qemu/domain/vnc.sock'/>";
+    replaced(domain, listen, made)
+}
+
+/// The domain with that record of the password of its screen, or without one.
+pub(super) fn with_mark(domain: &str, element: Option<&str>) -> String {
+    let document = Document::parse(domain).unwrap();
+    let metadata = child(document.root_element(), "metadata").expect("metadata");
+    let element = element.map(|bare| {
+        let open = format!("<{DISPLAY_KEY}:display xmlns:{DISPLAY_KEY}='{DISPLAY_URI}'");
+        let bare = bare.trim().replacen("<display", &open, 1);
+        bare.replace("</display>", &format!("</{DISPLAY_KEY}:display>"))
+    });
+    let element = element.unwrap_or_default();
+    let mut children = metadata.children();
+    match children.find(|it| it.tag_name().namespace() == Some(DISPLAY_URI)) {
+        Some(old) => replaced(domain, old, &element),
+        None => inserted(domain, metadata, &element),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use common::render::libvirt::{METADATA_KEY, METADATA_URI, Reference};
+use common::render::libvirt::{DISPLAY_KEY, DISPLAY_URI, METADATA_KEY, METADATA_URI, Reference};
 use uuid::Uuid;
 use virt::connect::Connect;
 use virt::domain::Domain;
@@ -231,6 +231,15 @@ impl Connection for Native {
     fn update(&mut self, uuid: Uuid, device: &str) -> Result<()> {
         self.on(uuid, |domain| {
             named(domain.update_device_flags(device, sys::VIR_DOMAIN_AFFECT_CURRENT))
+        })
+    }
+
+    fn set_display_password(&mut self, uuid: Uuid, device: &str, mark: Option<&str>) -> Result<()> {
+        let live = sys::VIR_DOMAIN_AFFECT_LIVE;
+        let (key, uri) = (Some(DISPLAY_KEY), Some(DISPLAY_URI));
+        self.on(uuid, |domain| {
+            named(domain.update_device_flags(device, live))?;
+            Ok(domain.set_metadata(ELEMENT, mark, key, uri, live)?)
         })
     }
 

@@ -59,6 +59,7 @@ pub(super) fn pool(pool: &StoragePool) -> Result<Pool> {
     Ok(Pool {
         name: pool.name()?,
         active,
+        path: xml::pool_folder(&pool.xml_desc(0)?)?,
         capacity: info.as_ref().map_or(0, |it| it.capacity),
         available: info.map_or(0, |it| it.available),
     })

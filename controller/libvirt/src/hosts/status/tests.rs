@@ -31,6 +31,7 @@ fn snapshot() -> Snapshot {
             ..HostInfo::default()
         },
         pools: vec![Pool {
+            path: None,
             name: POOL.into(),
             active: true,
             capacity: 1,

@@ -14,6 +14,7 @@ mod preconditions;
 mod released;
 mod returned;
 mod room;
+mod screen;
 
 use common::api::choice::{Phase, PowerState, ReclaimPolicy};
 use common::api::machine::{CloudInit, Image};
