@@ -425,10 +425,10 @@ async fn a_stop_that_kubevirt_does_not_answer_is_reported_within_a_moment() {
                 && message.starts_with("KubeVirt does not answer, so the stop of the guest")
         });
         reports.await.unwrap();
-        // The controller waits for an answer for 1 s. The rest is for the watch, the write of the status and a machine
-        // that does something else, too; the API server itself waits for the admission for 10 s.
+        // The controller waits for an answer for 1 s; the rest is for a busy machine. The API server itself waits for the
+        // admission for 10 s.
         let elapsed = start.elapsed();
-        assert!(elapsed < Duration::from_secs(3), "{elapsed:?}");
+        assert!(elapsed < Duration::from_secs(8), "{elapsed:?}");
         env.simulator
             .set_admission(Admission::Answers)
             .await
