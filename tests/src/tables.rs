@@ -210,6 +210,9 @@ pub struct Catalog {
     /// LibvirtHosts by name.
     #[serde(default)]
     pub hosts: BTreeMap<String, CatalogHost>,
+    /// Specs of MachineImages by name.
+    #[serde(default)]
+    pub images: BTreeMap<String, Value>,
 }
 
 /// A LibvirtHost of a catalog.

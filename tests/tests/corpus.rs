@@ -88,6 +88,11 @@ async fn cluster() -> (Lab, ProgramUnderTest) {
         object["metadata"]["labels"] = json!(host.labels);
         lab.apply(&object).await.unwrap();
     }
+    for (name, spec) in &catalog.images {
+        lab.apply(&of_ours("MachineImage", name, spec))
+            .await
+            .unwrap();
+    }
     for name in SOURCES {
         let spec = json!({
             "accessModes": ["ReadWriteOnce"],

@@ -40,8 +40,8 @@ async fn a_machine_that_failed_runs_once_the_cause_is_gone() {
             "KubeVirt reports CrashLoopBackOff: ",
             "; KubeVirt starts it again at ",
         );
-        let told = message.and_then(|it| it.strip_prefix(begin)?.split_once(middle));
-        told.is_some_and(|(count, next)| {
+        let parts = message.and_then(|it| it.strip_prefix(begin)?.split_once(middle));
+        parts.is_some_and(|(count, next)| {
             count == "the guest ended 2 times before it ran" && next.starts_with("20")
         })
     });

@@ -205,33 +205,21 @@ async fn a_guest_that_never_ran_is_replaced_when_the_spec_changes() {
 }
 
 /// `virtctl stop` is no reboot: it is reported with what to write instead, and undone once the guest is down. Also of a
-/// guest with `guestShutdownStops`, whose VirtualMachine `virtctl stop` does not change, and while a missing Secret keeps
-/// the VirtualMachine from being updated.
+/// guest with `guestShutdownStops`, whose VirtualMachine `virtctl stop` does not change.
 #[tokio::test]
 async fn a_foreign_stop_is_reported_and_undone_only_after_the_guest_is_down() {
     let env = Environment::new().await;
     let (machines, vms) = (env.machines(), env.objects(VM));
     let spec = json!({"template": "small"});
     let mut guests = Vec::new();
-    for guest in [
-        machine("web", &spec),
-        stays_off("db"),
-        machine("blocked", &spec),
-    ] {
+    for guest in [machine("web", &spec), stays_off("db")] {
         guests.push(running(&env, &guest).await);
     }
-    let secret = json!({"spec": {"cloudInit": {"secretRef": {"name": "init", "key": "userdata"}}}});
-    machines.merge("blocked", &secret).await.unwrap();
-    let missing = ("VirtualMachineReady", "CloudInitSecretNotFound");
-    machines
-        .until_condition("blocked", missing.0, "False", missing.1)
-        .await
-        .unwrap();
-    for name in ["web", "db", "blocked"] {
+    for name in ["web", "db"] {
         env.simulator.set("default", name, Scenario::Stuck);
         env.simulator.stop("default", name).await.unwrap();
     }
-    for name in ["web", "db", "blocked"] {
+    for name in ["web", "db"] {
         let stopped = machines.until_condition(name, "Ready", "False", "ForeignStop");
         let stopped = stopped.await.unwrap();
         let message = condition(&stopped, "Ready")["message"].as_str().unwrap();
@@ -241,29 +229,19 @@ async fn a_foreign_stop_is_reported_and_undone_only_after_the_guest_is_down() {
         );
     }
     env.barrier("later").await;
-    for name in ["web", "blocked"] {
-        let vm = vms.get(name).await.unwrap();
-        assert_eq!(vm["spec"]["runStrategy"], "Halted", "{name}");
-    }
+    let vm = vms.get("web").await.unwrap();
+    assert_eq!(vm["spec"]["runStrategy"], "Halted");
 
     for (name, before) in ["web", "db"].iter().zip(&guests) {
         env.simulator.set("default", name, Scenario::Happy);
         runs_again(&env, name, before).await;
     }
-    let another = |instance: &Value| instance["metadata"]["uid"] != guests[2]["metadata"]["uid"];
-    env.simulator.set("default", "blocked", Scenario::Happy);
-    env.objects(INSTANCE)
-        .until("blocked", "to be another one", another)
-        .await
-        .unwrap();
-    for name in ["web", "blocked"] {
-        let note = event(&env, name, "Restored", "spec.runStrategy").await;
-        assert!(note.contains("changed by virt-api"), "{note}");
-        assert!(
-            note.contains("write spec.powerState of the Machine instead"),
-            "{note}"
-        );
-    }
+    let note = event(&env, "web", "Restored", "spec.runStrategy").await;
+    assert!(note.contains("changed by virt-api"), "{note}");
+    assert!(
+        note.contains("write spec.powerState of the Machine instead"),
+        "{note}"
+    );
     event(&env, "db", "Restarted", "another client had stopped it").await;
     let usual = |vm: &Value| vm["spec"]["runStrategy"] == "RerunOnFailure";
     vms.until("db", "to have its strategy again", usual)
@@ -447,10 +425,10 @@ async fn a_stop_that_kubevirt_does_not_answer_is_reported_within_a_moment() {
                 && message.starts_with("KubeVirt does not answer, so the stop of the guest")
         });
         reports.await.unwrap();
-        // The controller waits for an answer for 1 s. The rest is for the watch, the write of the status and a machine
-        // that does something else, too; the API server itself waits for the admission for 10 s.
+        // The controller waits for an answer for 1 s; the rest is for a busy machine. The API server itself waits for the
+        // admission for 10 s.
         let elapsed = start.elapsed();
-        assert!(elapsed < Duration::from_secs(3), "{elapsed:?}");
+        assert!(elapsed < Duration::from_secs(8), "{elapsed:?}");
         env.simulator
             .set_admission(Admission::Answers)
             .await

@@ -119,7 +119,15 @@ async fn a_machine_runs_stops_and_is_deleted_in_order() {
         .await
         .unwrap();
     shows(&lab, "web", "Stopped").await;
-    assert!(instances.get_opt("web").await.unwrap().is_none());
+    // KubeVirt reports Stopped while the ended instance is still being deleted.
+    wait::until("the instance to be gone", async || {
+        Ok(match instances.get_opt("web").await? {
+            None => Ok(()),
+            Some(instance) => Err(instance.metadata.deletion_timestamp),
+        })
+    })
+    .await
+    .unwrap();
 
     let run = Patch::Merge(json!({"spec": {"runStrategy": "Always"}}));
     machines

@@ -163,7 +163,7 @@ mod tests {
         };
         assert_eq!(found, Some(expected));
 
-        // A pod that has ended after its guest tells of a shutdown from inside, whatever became of the node.
+        // A pod that has ended after its guest means a shutdown from inside, whatever became of the node.
         let pods = json!([{
             "metadata": {"name": "virt-launcher-web-x", "labels": {"kubevirt.io/created-by": uid}},
             "spec": {"nodeName": "node-1"},

@@ -176,7 +176,7 @@ fn watch_parts(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
     );
 }
 
-/// The Machines that name the MachineImage of a shared import. Of its progress only those are told that do not run yet.
+/// The Machines that name the MachineImage of a shared import. Its progress triggers only those that do not run yet.
 fn with_shared_import(
     change: &Change<DataVolume>,
     machines: &Store<CachedMachine>,

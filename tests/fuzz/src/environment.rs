@@ -50,6 +50,7 @@ pub(crate) static CACHE: LazyLock<Arc<Cache>> = LazyLock::new(|| {
 fn rows() -> Cache {
     let cache = Cache::default();
     list(&cache.templates, objects("templates"));
+    list(&cache.images, objects("images"));
     list(&cache.classes, objects("classes"));
     list(&cache.networks, objects("networks"));
     list::<Host, _>(&cache.hosts, objects("hosts"));

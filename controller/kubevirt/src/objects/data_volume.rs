@@ -70,7 +70,7 @@ impl DataVolume {
             })
     }
 
-    /// What a person is told of an import: a change of anything else concerns no Machine.
+    /// What conditions and the status report of an import: a change of anything else concerns no Machine.
     pub(crate) fn shown(&self) -> (&str, Option<String>, Option<&str>, bool) {
         let is_deleting = self.metadata.deletion_timestamp.is_some();
         (

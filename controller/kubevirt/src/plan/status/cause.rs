@@ -127,7 +127,7 @@ fn remedy(condition: &ForeignCondition) -> &'static str {
     } else if has("violates PodSecurity") {
         "label the namespace with pod-security.kubernetes.io/enforce=privileged, or take one that has the label: KubeVirt tries again"
     } else if has("denied the request") {
-        "give the Machine or its namespace what the admission webhook asks for, or ask whoever runs the webhook to let it pass: KubeVirt tries again"
+        "give the Machine or its namespace what the admission webhook asks for, or ask the administrator of the webhook to let it pass: KubeVirt tries again"
     } else if ["ErrImagePull", "ImagePullBackOff"].contains(&condition.reason.as_str()) {
         "see that the nodes can reach the registry of KubeVirt's images: the node tries again"
     } else {
