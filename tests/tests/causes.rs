@@ -331,28 +331,38 @@ async fn an_image_can_be_corrected_until_it_is_imported() {
         "https://images.example.com/wrong",
         "https://images.example.com/right",
     );
-    let name = "web";
-    env.simulator.set("default", name, Scenario::ImportFails);
-    env.apply(&with(name, wrong)).await;
-    says(&env, name, "ImageImportFailed", "404").await;
-    let reported = machines.until(name, "to list both imports", |machine| {
-        let volumes = machine["status"]["volumes"].as_array();
-        volumes.is_some_and(|all| all.iter().all(|it| it["progress"].is_string()))
-    });
-    reported.await.unwrap();
-    let vms = env.objects(VM);
-    assert!(vms.find(name).await.unwrap().is_none());
-    env.apply(&with(name, right)).await;
-    for disk in ["root", "data"] {
-        let imports = env.objects(DATA_VOLUME);
-        let is_right =
-            |import: &Value| import["spec"]["source"]["http"]["url"].as_str() == Some(right);
-        let import = format!("{name}-{disk}");
-        let corrected = imports.until(&import, "to have the right image", is_right);
-        corrected.await.unwrap();
+    // On storage that binds for the first consumer, the VirtualMachine exists during the import.
+    for (name, fails, works, has_guest) in [
+        ("web", Scenario::ImportFails, Scenario::Happy, false),
+        (
+            "late",
+            Scenario::FirstConsumerImportFails,
+            Scenario::FirstConsumer,
+            true,
+        ),
+    ] {
+        env.simulator.set("default", name, fails);
+        env.apply(&with(name, wrong)).await;
+        says(&env, name, "ImageImportFailed", "404").await;
+        let reported = machines.until(name, "to list both imports", |machine| {
+            let volumes = machine["status"]["volumes"].as_array();
+            volumes.is_some_and(|all| all.iter().all(|it| it["progress"].is_string()))
+        });
+        reported.await.unwrap();
+        let vms = env.objects(VM);
+        assert_eq!(vms.find(name).await.unwrap().is_some(), has_guest);
+        env.apply(&with(name, right)).await;
+        for disk in ["root", "data"] {
+            let imports = env.objects(DATA_VOLUME);
+            let is_right =
+                |import: &Value| import["spec"]["source"]["http"]["url"].as_str() == Some(right);
+            let import = format!("{name}-{disk}");
+            let corrected = imports.until(&import, "to have the right image", is_right);
+            corrected.await.unwrap();
+        }
+        env.simulator.set("default", name, works);
+        machines.until_phase(name, "Running").await.unwrap();
     }
-    env.simulator.set("default", name, Scenario::Happy);
-    machines.until_phase(name, "Running").await.unwrap();
 
     let late = with("web", "https://images.example.com/late").to_string();
     let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];

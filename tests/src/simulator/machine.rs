@@ -300,21 +300,35 @@ async fn claims(
         let Some(claim) = api.get_opt(name).await? else {
             return Ok((Claims::Missing(name.to_owned()), false));
         };
-        let phase = claim.status.and_then(|status| status.phase);
+        let phase = claim.status.as_ref();
+        let phase = phase.and_then(|status| status.phase.clone());
         if phase.as_deref() != Some("Bound") && worst == Claims::Bound {
             worst = Claims::Pending;
         }
-        let imports = context.api(&DATA_VOLUME, namespace);
-        let import = imports.get_opt(name).await?;
-        if phase.as_deref() == Some("Bound")
-            && import.is_some_and(|import| import.data["status"]["phase"] != "Succeeded")
-        {
+        if phase.as_deref() == Some("Bound") && !is_populated(context, &claim).await? {
             worst = Claims::Importing;
         }
         let modes = claim.spec.and_then(|spec| spec.access_modes);
         shared &= modes.is_some_and(|modes| modes.iter().any(|mode| mode == "ReadWriteMany"));
     }
     Ok((worst, shared))
+}
+
+/// Whether a claim has its image, as `IsPopulated` of CDI's API (`pkg/apis/core/v1beta1/utils.go`, v1.62) answers
+/// KubeVirt: one of a DataVolume has it once that has succeeded, and never if the DataVolume is gone.
+async fn is_populated(
+    context: &Context,
+    claim: &PersistentVolumeClaim,
+) -> Result<bool, kube::Error> {
+    let mut owners = claim.owner_references().iter();
+    let Some(owner) = owners.find(|owner| owner.kind == DATA_VOLUME.name) else {
+        return Ok(true);
+    };
+    let imports = context.api(&DATA_VOLUME, &claim.namespace().unwrap_or_default());
+    let import = imports.get_opt(&owner.name).await?;
+    Ok(import.is_some_and(|import| {
+        import.uid().as_ref() == Some(&owner.uid) && import.data["status"]["phase"] == "Succeeded"
+    }))
 }
 
 /// Whether a Secret or network is missing that a virt-launcher pod needs.
