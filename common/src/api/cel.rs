@@ -62,8 +62,8 @@ pub(crate) fn machine() -> [Value; 13] {
         ),
         on(
             Backend::Libvirt,
-            "!has(self.disks) || self.disks.all(d, !has(d.selector) && !has(d.volumeName))",
-            "selector and volumeName of a disk need backend: kubevirt",
+            "!has(self.disks) || self.disks.all(d, !has(d.selector) && !has(d.volumeName) && !has(d.claimName))",
+            "selector, volumeName and claimName of a disk need backend: kubevirt",
         ),
         on(
             Backend::Libvirt,
@@ -83,6 +83,14 @@ pub(crate) fn credentials() -> Value {
     rule(
         "has(self.credentialsSecretRef) || !self.uri.matches('^(qemu|test)[+](tls|ssh)://')",
         "a host that is reached by tls or ssh needs credentialsSecretRef",
+    )
+}
+
+/// The rule that no disk of a template is on a claim, which is an object of one namespace.
+pub(crate) fn no_claim() -> Value {
+    rule(
+        "self.all(disk, !has(disk.claimName))",
+        "claimName names an object of one namespace; set it in the Machine",
     )
 }
 

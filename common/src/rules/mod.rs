@@ -17,6 +17,7 @@ mod boot;
 mod classes;
 pub(crate) mod cloud_init;
 mod disks;
+mod existing_claims;
 mod firmware;
 pub(crate) mod form;
 mod hosts;
@@ -74,11 +75,13 @@ pub const ALL: &[&[Rule]] = &[
     hosts::RULES,
     room::RULES,
     uniqueness::RULES,
+    existing_claims::RULES,
     cloud_init::RULES,
     machine::RULES,
     sizing::RULES,
     disks::lists::RULES,
     disks::RULES,
+    disks::existing::RULES,
     images::RULES,
     networks::RULES,
     boot::RULES,
@@ -260,14 +263,8 @@ pub(crate) fn resolve(
             check(&subject, &mut parts, findings);
         }
     }
-    if let (Some(order), Some(disks), Some(networks), Some(cdroms)) = (
-        &parts.boot_order,
-        &mut parts.disks,
-        &mut parts.networks,
-        &mut parts.cdroms,
-    ) {
-        boot::assign_order(order, disks, cdroms, networks);
-    }
+    let disks_in_order = merged.disks.iter().filter_map(|item| item.name().value);
+    boot::assign_order(disks_in_order, &mut parts);
     Some(Normalized {
         version: BLOCK_VERSION,
         intent_hash: intent.hash.to_owned(),
@@ -285,6 +282,7 @@ pub(crate) fn resolve(
         firmware: parts.firmware?,
         features: parts.features?,
         disks: parts.disks?,
+        existing_disks: parts.existing_disks?,
         cdroms: parts.cdroms?,
         networks: parts.networks?,
         node_selector: merged.user().node_selector.clone().unwrap_or_default(),

@@ -12,7 +12,7 @@ use crate::harness::kind_name;
 use crate::paths::schema;
 
 /// The beginning of each CEL rule's message, and the codes under which the webhook refuses the same.
-const CEL: [(&str, &[Code]); 45] = [
+const CEL: [(&str, &[Code]); 48] = [
     ("the name of a ", &[Code::InvalidName]),
     (
         "small, medium and large are built in",
@@ -60,7 +60,7 @@ const CEL: [(&str, &[Code]); 45] = [
         &[Code::MachineTypeNeedsLibvirt],
     ),
     (
-        "selector and volumeName of a disk need",
+        "selector, volumeName and claimName of a disk need",
         &[Code::VolumeNeedsKubevirt],
     ),
     (
@@ -117,6 +117,18 @@ const CEL: [(&str, &[Code]); 45] = [
     (
         "a disk with an image cannot bind",
         &[Code::ImageOnBoundDisk],
+    ),
+    (
+        "claimName uses a claim as it is",
+        &[Code::ExistingDiskHasFields],
+    ),
+    (
+        "shareable needs claimName",
+        &[Code::ShareableNeedsExistingDisk],
+    ),
+    (
+        "claimName names an object of one namespace",
+        &[Code::ClaimNameInTemplate],
     ),
     ("matchLabels must have a label", &[Code::EmptySelector]),
     ("an image has exactly one of", &[Code::ImageSource]),
