@@ -7,7 +7,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::api::normalized::Normalized;
+use crate::api::normalized::{AnyDisk, Normalized};
 use crate::bounds::LABEL_KEY_MAX;
 use crate::json::Json;
 use crate::rules;
@@ -185,14 +185,22 @@ impl fmt::Display for Summary<'_> {
         }
         write!(f, "{} vCPU, {}; ", block.cpu.vcpus(), block.memory.size)?;
         let mut separator = "";
-        for disk in &block.disks {
-            write!(f, "{separator}{} {}", disk.name, disk.size)?;
-            if !disk.storage_class.is_empty() {
-                write!(f, " on {}", disk.storage_class)?;
+        let disks = block.all_disks();
+        for disk in &disks {
+            match disk {
+                AnyDisk::Own(disk) => {
+                    write!(f, "{separator}{} {}", disk.name, disk.size)?;
+                    if !disk.storage_class.is_empty() {
+                        write!(f, " on {}", disk.storage_class)?;
+                    }
+                }
+                AnyDisk::Existing(disk) => {
+                    write!(f, "{separator}{} is {}", disk.name, disk.source())?;
+                }
             }
             separator = ", ";
         }
-        if !block.disks.is_empty() {
+        if !disks.is_empty() {
             f.write_str("; ")?;
         }
         let mut separator = "NIC ";

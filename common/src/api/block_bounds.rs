@@ -4,9 +4,11 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use super::choice::Backend;
 use super::normalized::{Normalized, NormalizedCpu};
 use crate::bounds::{CAPACITY_MAX, CAPACITY_MIN, MEMORY_MAX, MEMORY_MIN, VCPUS_MAX};
 use crate::quantity::Bytes;
+use crate::words::quoted;
 
 /// A value that admission does not write.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,7 +33,9 @@ impl Normalized {
 
         let disks = self.disks.iter().map(|disk| (&disk.name, Some(disk.size)));
         let cdroms = self.cdroms.iter().map(|cdrom| (&cdrom.name, cdrom.size));
+        let existing = self.existing_disks.iter().map(|disk| (&disk.name, None));
         let lists = disks.map(|disk| ("disks", disk));
+        let lists = lists.chain(existing.map(|disk| ("existingDisks", disk)));
         let lists = lists.chain(cdroms.map(|cdrom| ("cdroms", cdrom)));
         let (least, most) = (Bytes::new(CAPACITY_MIN), Bytes::new(CAPACITY_MAX));
         let mut volumes = BTreeSet::new();
@@ -40,6 +44,13 @@ impl Normalized {
             if let Some(size) = size {
                 within(format!("{list}[{name}].size"), size, least, most)?;
             }
+        }
+        if let (Backend::Libvirt, Some(disk)) = (self.backend, self.existing_disks.first()) {
+            return Err(OutOfBounds {
+                field: format!("existingDisks[{}].claimName", disk.name),
+                value: quoted(disk.source()),
+                allowed: "a libvirt host has no claims".to_owned(),
+            });
         }
         let mut cards = BTreeSet::new();
         let mut names = self.networks.iter().map(|nic| &nic.name);

@@ -67,8 +67,8 @@ pub(crate) fn machine() -> [Value; 14] {
         ),
         on(
             Backend::Libvirt,
-            "!has(self.disks) || self.disks.all(d, !has(d.selector) && !has(d.volumeName))",
-            "selector and volumeName of a disk need backend: kubevirt",
+            "!has(self.disks) || self.disks.all(d, !has(d.selector) && !has(d.volumeName) && !has(d.claimName))",
+            "selector, volumeName and claimName of a disk need backend: kubevirt",
         ),
         on(
             Backend::Libvirt,
@@ -113,6 +113,14 @@ pub(crate) fn no_display(fields: &[&str]) -> Value {
     rule(
         &format!("!has(self.type) || self.type != 'none' || !({has})"),
         "a machine without a display takes no other field of it",
+    )
+}
+
+/// The rule that no disk of a template is on a claim, which is an object of one namespace.
+pub(crate) fn no_claim() -> Value {
+    rule(
+        "self.all(disk, !has(disk.claimName))",
+        "claimName names an object of one namespace; set it in the Machine",
     )
 }
 

@@ -45,12 +45,17 @@ pub struct Normalized {
     /// Whether a deletion of the machine is refused. Absent: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deletion_protection: bool,
-    /// Disks in the order in which the guest sees them.
+    /// Disks that have a volume of their own, in the order in which the guest sees them.
     #[schemars(length(max = bounds::DISKS_MAX))]
     pub disks: Vec<NormalizedDisk>,
     /// Screen. Absent: VNC without a password and with the backend's own graphics card, as in blocks of version 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub display: Option<NormalizedDisplay>,
+    /// Disks on claims that exist and are used as they are, on KubeVirt only. No list of the controller's own volumes has
+    /// them, so nothing creates, changes or deletes one. Absent: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = bounds::DISKS_MAX))]
+    pub existing_disks: Vec<ExistingDisk>,
     /// Features of the virtual hardware.
     pub features: NormalizedFeatures,
     /// Firmware that starts the guest.
@@ -292,6 +297,103 @@ pub struct PinnedDataSource {
     /// Namespace of the DataSource.
     #[schemars(with = "schema::Label")]
     pub namespace: String,
+}
+
+/// A disk of a machine on a claim that exists and is used as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExistingDisk {
+    /// Position in the boot order, from 1. Absent: the guest does not boot from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub boot_order: Option<u32>,
+    /// Bus that the disk is attached to in the guest.
+    pub bus: DiskBus,
+    /// Name of the PersistentVolumeClaim in the Machine's namespace.
+    #[schemars(with = "schema::ObjectName")]
+    pub claim_name: String,
+    /// Name of the disk.
+    #[schemars(with = "schema::Label")]
+    pub name: String,
+    /// Serial number that the guest sees, by which it names the disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::DiskSerial>")]
+    pub serial: Option<String>,
+    /// Whether several machines may have the disk at the same time. Absent: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shareable: bool,
+}
+
+impl ExistingDisk {
+    /// Name of the claim that the disk is on.
+    pub fn source(&self) -> &str {
+        &self.claim_name
+    }
+}
+
+/// A disk of a block of either kind, as far as the guest sees it.
+#[derive(Clone, Copy, Debug)]
+pub enum AnyDisk<'a> {
+    /// It has a volume of its own.
+    Own(&'a NormalizedDisk),
+    /// It is on an existing claim.
+    Existing(&'a ExistingDisk),
+}
+
+impl<'a> AnyDisk<'a> {
+    /// Name of the disk.
+    pub fn name(self) -> &'a str {
+        match self {
+            Self::Own(disk) => &disk.name,
+            Self::Existing(disk) => &disk.name,
+        }
+    }
+
+    /// Bus of the disk.
+    pub fn bus(self) -> DiskBus {
+        match self {
+            Self::Own(disk) => disk.bus,
+            Self::Existing(disk) => disk.bus,
+        }
+    }
+
+    /// Serial number of the disk.
+    pub fn serial(self) -> Option<&'a str> {
+        match self {
+            Self::Own(disk) => disk.serial.as_deref(),
+            Self::Existing(disk) => disk.serial.as_deref(),
+        }
+    }
+
+    /// Position of the disk in the boot order.
+    pub fn boot_order(self) -> Option<u32> {
+        match self {
+            Self::Own(disk) => disk.boot_order,
+            Self::Existing(disk) => disk.boot_order,
+        }
+    }
+
+    /// Whether several machines may have the disk at the same time.
+    pub fn is_shareable(self) -> bool {
+        match self {
+            Self::Own(_) => false,
+            Self::Existing(disk) => disk.shareable,
+        }
+    }
+}
+
+impl Normalized {
+    /// All disks in the order in which the guest sees them: that of the spec, which the boot order has if the guest
+    /// boots from disks; else those with a volume of their own first.
+    pub fn all_disks(&self) -> Vec<AnyDisk<'_>> {
+        let own = self.disks.iter().map(AnyDisk::Own);
+        let existing = self.existing_disks.iter().map(AnyDisk::Existing);
+        let mut disks: Vec<_> = own.chain(existing).collect();
+        if !self.existing_disks.is_empty() {
+            disks.sort_by_key(|disk| disk.boot_order());
+        }
+        disks
+    }
 }
 
 /// A CD-ROM drive of a machine.

@@ -57,7 +57,7 @@ pub struct MachineTemplateSpec {
     pub resources: Option<Resources>,
     /// Disks, with the fields of a Machine, at most 64.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = bounds::DISKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(length(max = bounds::DISKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"], "x-kubernetes-validations" = [cel::no_claim()]))]
     pub disks: Option<Vec<Disk>>,
     /// Network cards, with the fields of a Machine, at most 32.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -14,6 +14,8 @@ pub struct Claims {
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     machine: MachineNameLength,
+    /// Whether several nodes can write to it: its access modes have ReadWriteMany.
+    is_shared: bool,
     /// Requested bytes.
     size: u64,
 }
@@ -39,20 +41,27 @@ pub enum ClaimOwner<'a> {
 }
 
 impl Claims {
-    /// Adds or replaces a claim with these labels and this size in bytes.
+    /// Adds or replaces a claim with these labels and this size in bytes. `is_shared`: whether its access modes have
+    /// ReadWriteMany.
     pub fn insert<'l>(
         &mut self,
         namespace: &str,
         name: &str,
         label: impl Fn(&str) -> Option<&'l str>,
         size: u64,
+        is_shared: bool,
     ) {
         let claims = match self.namespaces.get_mut(namespace) {
             Some(claims) => claims,
             None => self.namespaces.entry(namespace.into()).or_default(),
         };
         let machine = machine_name_length(name, label);
-        claims.insert(name.into(), Claim { machine, size });
+        let claim = Claim {
+            machine,
+            is_shared,
+            size,
+        };
+        claims.insert(name.into(), claim);
     }
 
     /// Removes a claim.
@@ -69,6 +78,12 @@ impl Claims {
     pub fn owner<'a>(&self, namespace: &str, claim: &'a str) -> Option<ClaimOwner<'a>> {
         let machine = self.namespaces.get(namespace)?.get(claim)?.machine(claim);
         Some(machine.map_or(ClaimOwner::Foreign, ClaimOwner::Machine))
+    }
+
+    /// Whether several nodes can write to the claim of this name; `None` if there is no such claim.
+    pub fn is_shared(&self, namespace: &str, claim: &str) -> Option<bool> {
+        let claim = self.namespaces.get(namespace)?.get(claim)?;
+        Some(claim.is_shared)
     }
 
     /// The claims of a namespace that were created for the disk of a Machine: name of the Machine, name of the disk,
@@ -116,7 +131,7 @@ mod tests {
             let found = labels.iter().find(|(known, _)| *known == key);
             found.map(|(_, value)| *value)
         };
-        claims.insert("prod", name, label, 0);
+        claims.insert("prod", name, label, 0, false);
     }
 
     const OURS: (&str, &str) = (names::LABEL_MANAGED_BY, names::MANAGED_BY);

@@ -171,7 +171,7 @@ mod tests {
                 names::LABEL_DISK => Some(*disk),
                 _ => None,
             };
-            claims.insert("prod", &names::claim(machine, disk), label, *size);
+            claims.insert("prod", &names::claim(machine, disk), label, *size, false);
         }
         claims
     }
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn a_claim_that_was_created_for_no_machine_does_not_count() {
         let mut claims = Claims::default();
-        claims.insert("prod", "theirs", |_| None, 50);
+        claims.insert("prod", "theirs", |_| None, 50, false);
         let machines = Machines::default();
         assert_eq!(storage_of_others(&machines, &claims, "web", &[]), 0);
     }

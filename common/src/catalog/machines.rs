@@ -51,12 +51,32 @@ pub struct OtherCard {
     pub card: Card,
 }
 
+/// A claim that a disk of a Machine is on as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ExistingClaim {
+    name: Box<str>,
+    is_shareable: bool,
+}
+
+/// Another Machine that has a claim, or is to have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimUser {
+    /// Name of the Machine.
+    pub machine: String,
+    /// Its disk whose own volume the claim is; `None`: the claim existed before the Machine, which names it.
+    pub own_disk: Option<String>,
+    /// Whether the Machine lets others have the claim at the same time.
+    pub is_shareable: bool,
+}
+
 /// The values of a Machine that no other Machine may have, and its share of the quota.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineRow {
     cards: Box<[Card]>,
     /// Names separated by blanks, which no name contains. One text instead of a list keeps the row small.
     disks: Box<str>,
+    /// Existing claims that its disks are on.
+    existing_claims: Box<[ExistingClaim]>,
     /// What it uses of the quota of its namespace.
     pub usage: Usage,
     /// Disks that left its spec and their kept volumes on its libvirt host, in bytes.
@@ -72,6 +92,7 @@ impl MachineRow {
         Self {
             cards: cards.into_iter().collect(),
             disks: disks.into_iter().collect::<Vec<_>>().join(" ").into(),
+            existing_claims: Box::default(),
             usage: Usage::default(),
             kept: Box::default(),
         }
@@ -90,10 +111,27 @@ impl MachineRow {
         // Names of volumes on a libvirt host contain the Machine's uid, and names of CD-ROM claims a
         // digest, so they cannot conflict.
         let has_claims = block.backend == Backend::Kubevirt;
+        let existing = block.existing_disks.iter();
+        let existing = existing.map(|disk| (disk.source(), disk.shareable));
         Self {
             usage: Usage::of(block),
-            ..Self::new(cards, disks.filter(|_| has_claims))
+            ..Self::new(cards, disks.filter(|_| has_claims)).with_existing_claims(existing)
         }
+    }
+
+    /// The row with disks on these existing claims, each with whether it is shareable.
+    #[must_use]
+    pub fn with_existing_claims<'a>(
+        mut self,
+        claims: impl IntoIterator<Item = (&'a str, bool)>,
+    ) -> Self {
+        let claims = claims.into_iter();
+        let claims = claims.map(|(name, is_shareable)| ExistingClaim {
+            name: name.into(),
+            is_shareable,
+        });
+        self.existing_claims = claims.collect();
+        self
     }
 
     /// The row of a Machine whose block this release cannot read. Its addresses are not known.
@@ -112,7 +150,7 @@ impl MachineRow {
         block: &Normalized,
         volumes: impl IntoIterator<Item = (&'v str, u64)>,
     ) -> Self {
-        let has = |name: &str| block.disks.iter().any(|disk| disk.name == name);
+        let has = |name: &str| block.all_disks().iter().any(|disk| disk.name() == name);
         if block.backend == Backend::Libvirt {
             let left = volumes.into_iter().filter(|(disk, _)| !has(disk));
             self.kept = left.map(|(disk, size)| (disk.into(), size)).collect();
@@ -130,6 +168,11 @@ impl MachineRow {
     fn kept_storage(&self) -> Usage {
         let sizes = self.kept().map(|(_, size)| size);
         Usage::of_storage(sizes.fold(0, u64::saturating_add))
+    }
+
+    /// Names of the existing claims that its disks are on.
+    fn existing_claims(&self) -> impl Iterator<Item = &str> {
+        self.existing_claims.iter().map(|claim| &*claim.name)
     }
 
     fn has_disk(&self, name: &str) -> bool {
@@ -153,6 +196,8 @@ struct Namespace {
     usage: Sum,
     /// Sum of the kept volumes.
     kept: Sum,
+    /// Existing claims and the Machines that have disks on them.
+    existing_claims: BTreeSet<(Box<str>, Arc<str>)>,
 }
 
 impl Machines {
@@ -166,6 +211,9 @@ impl Machines {
         let macs = cards.map(|card| (card.mac, Arc::clone(&key), Arc::clone(&name)));
         self.macs.extend(macs);
         let namespace = self.namespaces.entry(key).or_default();
+        let claims = row.existing_claims();
+        let claims: Vec<_> = claims.map(|it| (it.into(), Arc::clone(&name))).collect();
+        namespace.existing_claims.extend(claims);
         namespace.usage.add(row.usage);
         namespace.kept.add(row.kept_storage());
         namespace.rows.insert(name, row);
@@ -190,6 +238,10 @@ impl Machines {
         let (name, row) = namespace.rows.remove_entry(machine.name)?;
         namespace.usage.remove(row.usage);
         namespace.kept.remove(row.kept_storage());
+        for claim in row.existing_claims() {
+            let entry = (claim.into(), Arc::clone(&name));
+            namespace.existing_claims.remove(&entry);
+        }
         for card in &row.cards {
             let entry = (card.mac, Arc::clone(&key), Arc::clone(&name));
             self.macs.remove(&entry);
@@ -295,6 +347,56 @@ impl Machines {
                 row.is_some_and(|row| row.has_disk(disk))
             })
         })
+    }
+
+    /// The Machines that have a disk on an existing claim of this name.
+    pub fn with_existing_claim<'a>(
+        &'a self,
+        namespace: &str,
+        claim: &'a str,
+    ) -> impl Iterator<Item = &'a str> {
+        let namespace = self.namespaces.get(namespace);
+        namespace.into_iter().flat_map(move |namespace| {
+            let claims = namespace
+                .existing_claims
+                .range((claim.into(), Arc::default())..);
+            let claims = claims.take_while(move |(name, _)| **name == *claim);
+            claims.map(|(_, machine)| &**machine)
+        })
+    }
+
+    /// The other Machines of the namespace that have a claim, or are to have it: as the volume of a disk of their own, or
+    /// as an existing claim.
+    pub fn claim_users(&self, machine: MachineName<'_>, claim: &str) -> Vec<ClaimUser> {
+        let namespace = machine.namespace;
+        let own = self.disks_with_claim(namespace, claim);
+        let own = own.map(|(name, disk)| ClaimUser {
+            machine: name.to_owned(),
+            own_disk: Some(disk.to_owned()),
+            is_shareable: false,
+        });
+        let existing = self.with_existing_claim(namespace, claim).map(|name| {
+            let row = self.get(MachineName { namespace, name });
+            let claims = row.into_iter().flat_map(|row| &row.existing_claims);
+            let mut same = claims.filter(|it| *it.name == *claim);
+            ClaimUser {
+                machine: name.to_owned(),
+                own_disk: None,
+                is_shareable: same.all(|claim| claim.is_shareable),
+            }
+        });
+        own.chain(existing)
+            .filter(|user| user.machine != machine.name)
+            .collect()
+    }
+
+    /// The other Machines that have a claim of this one, or one that it has a disk on.
+    pub fn sharing_claim(&self, machine: MachineName<'_>, row: &MachineRow) -> BTreeSet<String> {
+        let own = row.disks.split_ascii_whitespace();
+        let own = own.map(|disk| names::claim(machine.name, disk));
+        let claims = own.chain(row.existing_claims().map(str::to_owned));
+        let users = claims.flat_map(|claim| self.claim_users(machine, &claim));
+        users.map(|user| user.machine).collect()
     }
 
     /// Number of Machines.

@@ -30,7 +30,7 @@ pub use self::kept::{
     Asking, Counted, KeptByNamespace, kept_by_namespace, kept_disks, usage_beside,
     usage_of_namespace,
 };
-pub use self::machines::{Card, MachineName, MachineRow, Machines, OtherCard};
+pub use self::machines::{Card, ClaimUser, MachineName, MachineRow, Machines, OtherCard};
 pub use self::policies::{Bridge, Labels, Limits, Policy, Quota, policies_of, vlan_range};
 pub use self::segments::Segment;
 pub use self::usage::{Usage, amount};
@@ -113,6 +113,10 @@ pub trait Catalog {
     /// Whether the namespace has a claim of this name, or a Machine for which the controller will create
     /// it.
     fn has_claim(&self, namespace: &str, claim: &str) -> bool;
+    /// The other Machines of the namespace that have a claim, or are to have it.
+    fn claim_users(&self, machine: MachineName<'_>, claim: &str) -> Vec<ClaimUser>;
+    /// Whether several nodes can write to a claim; `None` if the claim is not known.
+    fn is_shared_claim(&self, namespace: &str, claim: &str) -> Option<bool>;
     /// The policies that hold for a namespace, sorted by name. `None` if there are policies and the
     /// namespace is not known, so that it cannot be said which of them hold.
     fn policies(&self, namespace: &str) -> Option<Vec<Arc<Policy>>>;
@@ -136,6 +140,11 @@ pub enum ClaimHolder {
         /// Name of the Machine.
         machine: String,
     },
+    /// A Machine that has a disk on the claim, as it is.
+    Existing {
+        /// Name of the Machine.
+        machine: String,
+    },
     /// No Machine: the claim was created for something else.
     Foreign,
 }
@@ -153,6 +162,12 @@ pub fn claim_holder(
         return Some(ClaimHolder::Disk {
             machine: other.to_owned(),
             disk: disk.to_owned(),
+        });
+    }
+    let mut existing = machines.with_existing_claim(machine.namespace, &claim);
+    if let Some(other) = existing.next() {
+        return Some(ClaimHolder::Existing {
+            machine: other.to_owned(),
         });
     }
     match claims.owner(machine.namespace, &claim)? {
@@ -256,6 +271,14 @@ impl Catalog for StaticCatalog {
 
     fn has_claim(&self, namespace: &str, claim: &str) -> bool {
         has_claim(&self.machines, &self.claims, namespace, claim)
+    }
+
+    fn claim_users(&self, machine: MachineName<'_>, claim: &str) -> Vec<ClaimUser> {
+        self.machines.claim_users(machine, claim)
+    }
+
+    fn is_shared_claim(&self, namespace: &str, claim: &str) -> Option<bool> {
+        self.claims.is_shared(namespace, claim)
     }
 
     fn policies(&self, namespace: &str) -> Option<Vec<Arc<Policy>>> {

@@ -39,6 +39,7 @@ pub(super) fn disks_with_claims(spec: &Value) -> BTreeSet<&str> {
     let disks = lists.into_iter().flatten().filter_map(Value::as_array);
     let names = disks
         .flatten()
+        .filter(|disk| disk.get("claimName").is_none())
         .filter_map(|disk| disk.get("name")?.as_str());
     // Names with blanks are none that admission accepts; the row separates names by blanks.
     names.filter(|name| !name.contains(' ')).collect()

@@ -324,19 +324,33 @@ fn blank_boot_disk(
     }
 }
 
-/// Sets the boot order of each device, from 1: by class in `order`, within a class in the order of the list.
-pub(crate) fn assign_order(
-    order: &[BootDevice],
-    disks: &mut [NormalizedDisk],
-    cdroms: &mut [NormalizedCdrom],
-    networks: &mut [NormalizedNetwork],
-) {
+/// Sets the boot order of each device, from 1: by class, within a class in the order of the spec. `names`: of the disks
+/// in that order. Does nothing if a part is missing.
+pub(crate) fn assign_order<'n>(names: impl Iterator<Item = &'n str>, parts: &mut Parts) {
+    let (Some(order), Some(disks), Some(existing), Some(networks), Some(cdroms)) = (
+        &parts.boot_order,
+        &mut parts.disks,
+        &mut parts.existing_disks,
+        &mut parts.networks,
+        &mut parts.cdroms,
+    ) else {
+        return;
+    };
+    let names: Vec<_> = names.collect();
     let mut next = 1..;
     for device in order {
         match device {
-            BootDevice::Disk => disks
-                .iter_mut()
-                .for_each(|disk| disk.boot_order = next.next()),
+            BootDevice::Disk => {
+                for name in &names {
+                    let own = disks.iter_mut().find(|disk| disk.name == *name);
+                    let existing = existing.iter_mut().find(|disk| disk.name == *name);
+                    if let Some(disk) = own {
+                        disk.boot_order = next.next();
+                    } else if let Some(disk) = existing {
+                        disk.boot_order = next.next();
+                    }
+                }
+            }
             BootDevice::Cdrom => cdroms
                 .iter_mut()
                 .filter(|cdrom| cdrom.image.is_some())

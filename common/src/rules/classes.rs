@@ -21,7 +21,7 @@ use crate::violation::{Findings, Kind, Reference, Violation};
 use crate::words::{did_you_mean, name_list, nearest, nearest_first};
 
 use super::rule::{Check, Lookup, Settings, rules};
-use super::{boot, form};
+use super::{boot, disks, form};
 
 rules! {
     "references" Check::Lookup(resolve), on MACHINES, Always {
@@ -125,7 +125,7 @@ pub(super) fn requests<'a>(
         )
     };
     let imported = |item: &&Item<'a, Cdrom>| boot::is_imported(item, backend);
-    let disks = merged.disks.iter().map(of_disk);
+    let disks = disks::existing::own(merged).map(of_disk);
     disks
         .chain(merged.cdroms.iter().filter(imported).map(of_cdrom))
         .collect()

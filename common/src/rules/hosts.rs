@@ -21,6 +21,7 @@ use crate::normalize::{ClassRequest, Merged};
 use crate::violation::{Findings, Kind, Reference, Violation};
 use crate::words::{name_list, quoted};
 
+use super::disks::existing;
 use super::networks::network_name;
 use super::rule::{Check, Lookup, rules};
 use super::{firmware, form};
@@ -77,7 +78,7 @@ struct Guest<'a> {
 impl Guest<'_> {
     /// Whether a disk names no class and no default was found for it.
     fn lacks_class(&self) -> bool {
-        self.merged.disks.iter().any(|item| {
+        existing::own(self.merged).any(|item| {
             let leaf = item.pick("storageClass", |disk| disk.storage_class.as_deref());
             let is_open = ClassRequest::of(leaf.value).is_open();
             let name = item.name().value;
@@ -209,7 +210,7 @@ fn requirements<'a>(
 ) -> Vec<Requirement<'a>> {
     let merged = guest.merged;
     let mut requirements = Vec::new();
-    for item in &merged.disks {
+    for item in existing::own(merged) {
         let leaf = item.pick("storageClass", |disk| disk.storage_class.as_deref());
         let class = match ClassRequest::of(leaf.value) {
             ClassRequest::Named(class) => Some(class),

@@ -15,9 +15,9 @@ use super::rule::{Check, Lookup, rules};
 
 rules! {
     "libvirt" Check::Lookup(bound_volumes), on MACHINES, Always {
-        Refuse VolumeNeedsKubevirt = "A disk on libvirt chooses a PersistentVolume."
+        Refuse VolumeNeedsKubevirt = "A disk on libvirt chooses a PersistentVolume or a claim."
             because "A PersistentVolume is mounted by a node of the cluster; a libvirt host has pools of its own."
-            fix "Remove `selector` and `volumeName`, or use `backend: kubevirt`."
+            fix "Remove `selector`, `volumeName` and `claimName`, or use `backend: kubevirt`."
             crd Some,
     }
     "libvirt" Check::Lookup(sources), on MACHINES, Always {
@@ -38,9 +38,13 @@ rules! {
 fn bound_volumes(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
     for item in libvirt_disks(lookup) {
         let selector = item.pick("selector", |disk| disk.selector.as_ref().map(|_| ()));
+        let claim = item.pick("claimName", |disk| disk.claim_name.as_ref().map(|_| ()));
         let name = item.pick("volumeName", |disk| disk.volume_name.as_ref().map(|_| ()));
-        for leaf in [selector, name].iter().filter(|leaf| leaf.value.is_some()) {
-            let detail = "a libvirt host cannot use PersistentVolumes of the cluster; remove it, or use backend: kubevirt";
+        for leaf in [selector, name, claim]
+            .iter()
+            .filter(|leaf| leaf.value.is_some())
+        {
+            let detail = "a libvirt host cannot use volumes and claims of the cluster; remove it, or use backend: kubevirt";
             let code = Code::VolumeNeedsKubevirt;
             let violation = Violation::new(leaf.path, code, Kind::Forbidden, detail);
             findings.deny(violation.given(FieldPath::field("backend")));

@@ -18,6 +18,7 @@ mod classes;
 pub(crate) mod cloud_init;
 mod disks;
 pub(crate) mod display;
+mod existing_claims;
 mod firmware;
 pub(crate) mod form;
 mod hosts;
@@ -82,11 +83,13 @@ pub const ALL: &[&[Rule]] = &[
     hosts::RULES,
     room::RULES,
     uniqueness::RULES,
+    existing_claims::RULES,
     cloud_init::RULES,
     machine::RULES,
     sizing::RULES,
     disks::lists::RULES,
     disks::RULES,
+    disks::existing::RULES,
     images::RULES,
     networks::RULES,
     boot::RULES,
@@ -286,14 +289,8 @@ pub(crate) fn resolve(
             check(&subject, &mut parts, findings);
         }
     }
-    if let (Some(order), Some(disks), Some(networks), Some(cdroms)) = (
-        &parts.boot_order,
-        &mut parts.disks,
-        &mut parts.networks,
-        &mut parts.cdroms,
-    ) {
-        boot::assign_order(order, disks, cdroms, networks);
-    }
+    let disks_in_order = merged.disks.iter().filter_map(|item| item.name().value);
+    boot::assign_order(disks_in_order, &mut parts);
     Some(Normalized {
         version: BLOCK_VERSION,
         intent_hash: intent.hash.to_owned(),
@@ -313,6 +310,7 @@ pub(crate) fn resolve(
         disks: parts.disks?,
         display: parts.display,
         console: parts.console,
+        existing_disks: parts.existing_disks?,
         cdroms: parts.cdroms?,
         networks: parts.networks?,
         node_selector: merged.user().node_selector.clone().unwrap_or_default(),

@@ -25,8 +25,9 @@ use crate::api::machine_image::{MachineImageSpec, PinnedImage};
 use crate::api::machine_policy::MachinePolicySpec;
 use crate::api::network::NetworkConfigurationSpec;
 use crate::api::normalized::{
-    Firmware, Normalized, NormalizedCdrom, NormalizedConsole, NormalizedCpu, NormalizedDisk,
-    NormalizedDisplay, NormalizedFeatures, NormalizedMemory, NormalizedNetwork, TemplatePin,
+    ExistingDisk, Firmware, Normalized, NormalizedCdrom, NormalizedConsole, NormalizedCpu,
+    NormalizedDisk, NormalizedDisplay, NormalizedFeatures, NormalizedMemory, NormalizedNetwork,
+    TemplatePin,
 };
 use crate::bounds::VCPUS_MAX;
 use crate::catalog::{Catalog, MachineName, Policy};
@@ -297,6 +298,7 @@ pub(crate) struct Parts {
     pub(crate) cpu: Option<NormalizedCpu>,
     pub(crate) memory: Option<NormalizedMemory>,
     pub(crate) disks: Option<Vec<NormalizedDisk>>,
+    pub(crate) existing_disks: Option<Vec<ExistingDisk>>,
     pub(crate) networks: Option<Vec<NormalizedNetwork>>,
     pub(crate) cdroms: Option<Vec<NormalizedCdrom>>,
     pub(crate) boot_order: Option<Vec<BootDevice>>,

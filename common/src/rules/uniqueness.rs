@@ -15,9 +15,9 @@ use crate::names;
 use crate::normalize::{Item, Leaf};
 use crate::violation::{Findings, Kind, Violation};
 
-use super::form;
 use super::networks::{address, network_name};
 use super::rule::{Check, Lookup, rules};
+use super::{disks, form};
 
 rules! {
     "networks" Check::Lookup(macs), on MACHINES, Always {
@@ -58,7 +58,7 @@ fn claims(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut 
         ..
     } = *lookup;
     let has_claims = lookup.backend == Backend::Kubevirt && form::is_label(machine.name);
-    let disks = lookup.merged.disks.iter();
+    let disks = disks::existing::own(lookup.merged);
     for disk in disks.filter(|_| has_claims && is_comparable(lookup)) {
         claim(disk.name(), machine, stored, catalog, findings);
     }
@@ -187,6 +187,9 @@ fn claim(
         ),
         ClaimHolder::Former { machine } => format!(
             "its claim '{claim}' was kept from Machine '{machine}'; choose another name for the disk or for the Machine, or delete that claim"
+        ),
+        ClaimHolder::Existing { machine } => format!(
+            "its claim '{claim}' is used as it is by Machine '{machine}', which names it in claimName; choose another name for the disk or for the Machine"
         ),
         ClaimHolder::Foreign => format!(
             "its claim '{claim}' exists and was not made for a Machine; choose another name for the disk or for the Machine, or delete that claim"

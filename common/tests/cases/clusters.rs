@@ -65,6 +65,9 @@ struct Cluster {
     /// Sizes of claims by name.
     #[serde(default)]
     claim_sizes: BTreeMap<String, Bytes>,
+    /// The claims that are ReadWriteMany.
+    #[serde(default)]
+    shared_claims: Vec<String>,
     /// MachinePolicies by name.
     #[serde(default)]
     policies: BTreeMap<String, MachinePolicySpec>,
@@ -83,6 +86,8 @@ struct StoredMachine {
     /// Networks and addresses of its cards; without a network: on the default network of a libvirt host.
     macs: Vec<(Option<String>, Mac)>,
     disks: Vec<String>,
+    /// Existing claims that its disks are on, each with whether it is shareable.
+    claims: BTreeMap<String, bool>,
     usage: StoredUsage,
 }
 
@@ -165,7 +170,11 @@ impl From<Cluster> for StaticCatalog {
                 .collect(),
             cluster: CLUSTER.to_owned(),
             machines: machines(cluster.machines),
-            claims: claims(&cluster.claims, &cluster.claim_sizes),
+            claims: claims(
+                &cluster.claims,
+                &cluster.claim_sizes,
+                &cluster.shared_claims,
+            ),
             policies: cluster
                 .policies
                 .into_iter()
@@ -221,7 +230,8 @@ fn machines(stored: BTreeMap<String, StoredMachine>) -> Machines {
                 mac: *mac,
             }),
             machine.disks.iter().map(String::as_str),
-        );
+        )
+        .with_existing_claims(machine.claims.iter().map(|(name, it)| (name.as_str(), *it)));
         row.usage = Usage {
             cpu: machine.usage.cpu,
             memory: machine.usage.memory.map(amount).unwrap_or_default(),
@@ -237,12 +247,13 @@ fn machines(stored: BTreeMap<String, StoredMachine>) -> Machines {
 fn claims(
     labels: &BTreeMap<String, BTreeMap<String, String>>,
     sizes: &BTreeMap<String, Bytes>,
+    shared: &[String],
 ) -> Claims {
     let mut claims = Claims::default();
     for (name, labels) in labels {
         let size = sizes.get(name).copied().map(amount).unwrap_or_default();
         let label = |key: &str| labels.get(key).map(String::as_str);
-        claims.insert(NAMESPACE, name, label, size);
+        claims.insert(NAMESPACE, name, label, size, shared.contains(name));
     }
     claims
 }

@@ -12,7 +12,7 @@ use crate::harness::kind_name;
 use crate::paths::schema;
 
 /// The beginning of each CEL rule's message, and the codes under which the webhook refuses the same.
-const CEL: [(&str, &[Code]); 51] = [
+const CEL: [(&str, &[Code]); 54] = [
     ("the name of a ", &[Code::InvalidName]),
     (
         "small, medium and large are built in",
@@ -68,7 +68,7 @@ const CEL: [(&str, &[Code]); 51] = [
         &[Code::NoDisplay],
     ),
     (
-        "selector and volumeName of a disk need",
+        "selector, volumeName and claimName of a disk need",
         &[Code::VolumeNeedsKubevirt],
     ),
     (
@@ -125,6 +125,18 @@ const CEL: [(&str, &[Code]); 51] = [
     (
         "a disk with an image cannot bind",
         &[Code::ImageOnBoundDisk],
+    ),
+    (
+        "claimName uses a claim as it is",
+        &[Code::ExistingDiskHasFields],
+    ),
+    (
+        "shareable needs claimName",
+        &[Code::ShareableNeedsExistingDisk],
+    ),
+    (
+        "claimName names an object of one namespace",
+        &[Code::ClaimNameInTemplate],
     ),
     ("matchLabels must have a label", &[Code::EmptySelector]),
     ("an image has exactly one of", &[Code::ImageSource]),

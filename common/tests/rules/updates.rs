@@ -28,6 +28,7 @@ fn before() -> Value {
             {"name": "bound", "size": "1Gi", "volumeName": "pv-1"},
             {"name": "chosen", "size": "1Gi", "selector": {"matchLabels": {"tier": "a"}}},
             {"name": "filled", "size": "1Gi", "image": {"url": "https://images.example.com/a"}},
+            {"name": "old", "claimName": "golden"},
         ],
         "networks": [{"name": "eth0"}, {"name": "eth1", "networkName": "prod-network"}],
         "cdroms": [{"name": "iso", "size": "1Gi", "image": {"persistentVolumeClaim": "iso"}}],
@@ -116,6 +117,8 @@ fn changed(field: Field) -> Value {
             2,
             json!({"selector": {"matchLabels": {"tier": "b"}}}),
         ),
+        Field::DiskClaimName => item("disks", 4, json!({"claimName": "iso"})),
+        Field::DiskShareable => item("disks", 4, json!({"shareable": true})),
         Field::DiskVolumeName => item("disks", 1, json!({"volumeName": "pv-2"})),
         Field::CdromSize => item("cdroms", 0, json!({"size": "2Gi"})),
         Field::CdromStorageClass => item("cdroms", 0, json!({"storageClass": "fast-ssd"})),
@@ -134,7 +137,7 @@ fn with_root() -> Value {
 /// The parts of a spec that libvirt supports: no bound volumes, images by URL.
 fn on_libvirt(spec: &mut Value) {
     let is_bound = |disk: &Value| {
-        ["volumeName", "selector"]
+        ["volumeName", "selector", "claimName"]
             .iter()
             .any(|it| disk.get(*it).is_some())
     };
@@ -150,7 +153,10 @@ fn on_libvirt(spec: &mut Value) {
 
 /// Whether a spec can have the field on this backend.
 fn exists(field: Field, backend: Backend) -> bool {
-    let is_bound = matches!(field, Field::DiskSelector | Field::DiskVolumeName);
+    let is_bound = matches!(
+        field,
+        Field::DiskSelector | Field::DiskVolumeName | Field::DiskClaimName | Field::DiskShareable
+    );
     // KubeVirt has one machine type, and its screens take no password.
     let is_of_libvirt = matches!(field, Field::MachineType | Field::DisplayPassword);
     backend == Backend::Kubevirt && !is_of_libvirt || backend == Backend::Libvirt && !is_bound

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use common::catalog::{MachineName, MachineRow, Machines, Usage, amount};
+use common::catalog::{ClaimUser, MachineName, MachineRow, Machines, Usage, amount};
 use common::quantity::Bytes;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
@@ -120,7 +120,11 @@ impl AddressIndex {
     ) -> Vec<ObjectRef<CachedMachine>> {
         let inner = self.read();
         let row = row(machine, cluster);
-        concerned(&inner.machines, key(machine), &row).collect()
+        let sharing: BTreeSet<_> = inner.machines.sharing_address(key(machine), &row).collect();
+        let sharing = sharing.into_iter();
+        sharing
+            .map(|other| ObjectRef::new(other.name).within(other.namespace))
+            .collect()
     }
 
     /// What a Machine uses of the quota of its namespace.
@@ -141,26 +145,37 @@ impl AddressIndex {
         read(&self.read().machines)
     }
 
-    /// The Machines that have a disk whose claim has this name.
+    /// The Machines that have a disk whose claim has this name, or a disk on the existing claim of this name.
     pub fn with_claim(&self, namespace: &str, claim: &str) -> Vec<ObjectRef<CachedMachine>> {
         let inner = self.read();
         let disks = inner.machines.disks_with_claim(namespace, claim);
+        let existing = inner.machines.with_existing_claim(namespace, claim);
         disks
-            .map(|(machine, _)| ObjectRef::new(machine).within(namespace))
+            .map(|(machine, _)| machine)
+            .chain(existing)
+            .map(|machine| ObjectRef::new(machine).within(namespace))
             .collect()
+    }
+
+    /// The other Machines of the namespace that have a claim, or are to have it.
+    pub fn claim_users(&self, machine: &impl Meta, claim: &str) -> Vec<ClaimUser> {
+        self.read().machines.claim_users(key(machine), claim)
     }
 }
 
-/// The other Machines that share an address with a row, each once, however many cards share one.
+/// The other Machines that share an address or a claim with a row, each once, however many cards share one.
 fn concerned<'a>(
     machines: &'a Machines,
     name: MachineName<'a>,
     row: &'a MachineRow,
 ) -> impl Iterator<Item = ObjectRef<CachedMachine>> {
     let sharing: BTreeSet<_> = machines.sharing_address(name, row).collect();
+    let claims = machines.sharing_claim(name, row).into_iter();
+    let claims = claims.map(|other| ObjectRef::new(&other).within(name.namespace));
     sharing
         .into_iter()
         .map(|other| ObjectRef::new(other.name).within(other.namespace))
+        .chain(claims)
 }
 
 #[cfg(test)]

@@ -36,6 +36,11 @@ impl Fault {
     pub fn reason(&self) -> &'static str {
         self.reason
     }
+
+    /// The message.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
 }
 
 /// Result of planning one part of a Machine, such as its storage.

@@ -10,8 +10,8 @@ use common::api::choice::{
 };
 use common::api::libvirt_host::HostNetwork;
 use common::api::normalized::{
-    BLOCK_VERSION, Firmware, Normalized, NormalizedCpu, NormalizedDisk, NormalizedFeatures,
-    NormalizedMemory, NormalizedNetwork,
+    BLOCK_VERSION, ExistingDisk, Firmware, Normalized, NormalizedCpu, NormalizedDisk,
+    NormalizedFeatures, NormalizedMemory, NormalizedNetwork,
 };
 use common::api::status::{Condition, MachineStatus};
 use common::catalog::NetworkRow;
@@ -90,11 +90,24 @@ pub fn block() -> Normalized {
             hyperv: false,
         },
         disks: vec![disk("root", ReclaimPolicy::Delete)],
+        existing_disks: vec![],
         cdroms: vec![],
         networks: vec![nic("default", None)],
         display: None,
         console: None,
         node_selector: BTreeMap::new(),
+    }
+}
+
+/// A disk on an existing claim.
+pub fn existing_disk(name: &str, claim: &str) -> ExistingDisk {
+    ExistingDisk {
+        boot_order: None,
+        bus: DiskBus::Virtio,
+        claim_name: claim.into(),
+        name: name.into(),
+        serial: None,
+        shareable: false,
     }
 }
 

@@ -51,6 +51,8 @@ pub enum Precondition {
     Incomplete,
     /// The Machine is not bound to another host.
     NotBoundElsewhere,
+    /// No other guest, and no pod, uses an existing claim or volume that the guest would get, unless they share it.
+    ExistingDisksFree,
 }
 
 impl Effect {
@@ -70,8 +72,8 @@ impl Effect {
     /// The facts that must hold right before the effect.
     pub const fn preconditions(self) -> &'static [Precondition] {
         use Precondition::{
-            Deletable, Incomplete, LeaseHeld, NeverRan, NotABackingFile, NotBoundElsewhere, Owned,
-            Unchanged, Unused,
+            Deletable, ExistingDisksFree, Incomplete, LeaseHeld, NeverRan, NotABackingFile,
+            NotBoundElsewhere, Owned, Unchanged, Unused,
         };
         match self {
             Self::DeleteVolume => &[
@@ -86,9 +88,8 @@ impl Effect {
             Self::RemoveImage => &[LeaseHeld, Incomplete, Unused, NotABackingFile],
             Self::RemoveUnusedImage => &[LeaseHeld, Unchanged, Unused, NotABackingFile],
             Self::Replace => &[LeaseHeld, Owned, NeverRan],
-            Self::Define | Self::Start | Self::Stop | Self::Undefine => {
-                &[LeaseHeld, Owned, NotBoundElsewhere]
-            }
+            Self::Define | Self::Start => &[LeaseHeld, Owned, NotBoundElsewhere, ExistingDisksFree],
+            Self::Stop | Self::Undefine => &[LeaseHeld, Owned, NotBoundElsewhere],
         }
     }
 
@@ -123,6 +124,17 @@ mod tests {
             Precondition::NotABackingFile,
         ] {
             assert!(needed.contains(&precondition), "{precondition:?}");
+        }
+    }
+
+    #[test]
+    fn a_guest_gets_an_existing_disk_only_if_no_other_guest_has_it() {
+        for effect in [Effect::Define, Effect::Start] {
+            let needed = effect.preconditions();
+            assert!(
+                needed.contains(&Precondition::ExistingDisksFree),
+                "{effect:?}"
+            );
         }
     }
 

@@ -6,14 +6,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use common::api::choice::PowerState;
+use common::catalog::ClaimUser;
 use common::names;
 use common::render::kubevirt::{attachment_name, import_name, volumes};
-use kube::Api;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, Resource as _};
 
+use crate::apply::preconditions::other_user;
 use crate::caches::KubeVirtCaches;
 use crate::evictions::eviction;
-use crate::objects::{GuestPod, Instance};
-use crate::plan::{Observed, OnForeignStop};
+use crate::objects::{Claim, GuestPod, Instance};
+use crate::plan::{ExistingClaim, Observed, OnForeignStop, guest_has};
 use controller_core::cache::State;
 use controller_core::caches::Caches;
 use controller_core::client::{ApiError, GuardedClient, Remedy};
@@ -56,9 +61,84 @@ impl Observer {
             }
             observed.secrets_error = Some(error.message());
         }
+        self.users(machine, &mut observed).await;
         observed.eviction = eviction(&self.api, machine, &observed).await?;
         Ok(observed)
     }
+}
+
+impl Observer {
+    /// Looks who else uses the existing claims that the guest does not have yet. A failed look finds nobody: it is
+    /// repeated right before the guest gets a claim, and fails there with its cause.
+    async fn users(&self, machine: &Machine, observed: &mut Observed) {
+        let block = machine.desired().into_iter();
+        let runs = block.filter(|block| block.power_state == PowerState::Running);
+        if machine.is_deleting() {
+            return;
+        }
+        for disk in runs.flat_map(|block| &block.existing_disks) {
+            if disk.shareable || guest_has(disk.source(), observed) {
+                continue;
+            }
+            let user = other_user(&self.api, machine, disk.source()).await;
+            if let Some(known) = observed.existing.get_mut(disk.source()) {
+                known.user = user.unwrap_or_default();
+            }
+        }
+    }
+}
+
+/// The existing claims that disks are on, with the Machines that have them.
+fn existing(observer: &Observer, machine: &Machine) -> BTreeMap<String, ExistingClaim> {
+    let Observer {
+        caches, cluster, ..
+    } = observer;
+    let namespace = machine.namespace();
+    let disks = machine.desired().into_iter();
+    let disks = disks.flat_map(|block| &block.existing_disks);
+    let known = disks.map(|disk| {
+        let name = disk.source();
+        let claim = cluster.claims.get(namespace, name);
+        let is_shared = claim.as_ref().is_some_and(|claim| claim.is_shared());
+        let may_share = |user: &ClaimUser| disk.shareable && user.is_shareable && is_shared;
+        let mut users = caches.address_index.claim_users(machine, name).into_iter();
+        let holder = users.find(|user| !may_share(user) && goes_first(user, machine, caches));
+        let holder = holder.or_else(|| left_disk(claim.as_deref(), machine, caches));
+        let known = ExistingClaim {
+            claim,
+            holder,
+            user: None,
+        };
+        (name.to_owned(), known)
+    });
+    known.collect()
+}
+
+/// Whether another Machine has a claim before this one: as the volume of its own disk, or because it is older.
+fn goes_first(user: &ClaimUser, machine: &Machine, caches: &Caches) -> bool {
+    let key = ObjectRef::new(&user.machine).within(machine.namespace());
+    let other = caches.machines.get(&key);
+    let age = |metadata: &ObjectMeta| metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let rank = |metadata: &ObjectMeta| (age(metadata), metadata.name.clone());
+    user.own_disk.is_some()
+        || other.is_some_and(|other| rank(other.meta()) < rank(&machine.metadata))
+}
+
+/// The other Machine that a claim still carries the uid of: a medium of it, or a disk that its guest still has.
+fn left_disk(claim: Option<&Claim>, machine: &Machine, caches: &Caches) -> Option<ClaimUser> {
+    let uid = claim?.machine_uid().filter(|uid| *uid != machine.uid())?;
+    let owners = caches.machines.state_filter(|other| other.uid() == uid);
+    let owner = owners.first()?;
+    Some(ClaimUser {
+        machine: owner.name().to_owned(),
+        own_disk: Some(
+            claim?
+                .label(names::LABEL_DISK)
+                .unwrap_or_default()
+                .to_owned(),
+        ),
+        is_shareable: false,
+    })
 }
 
 /// The part of the observation that comes from the caches.
@@ -76,6 +156,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
     let desired = machine.desired();
     let (mut classes, mut sources) = (BTreeMap::new(), BTreeSet::new());
     let mut shared = BTreeMap::new();
+    let mut taken = BTreeMap::new();
     for volume in desired.into_iter().flat_map(|block| volumes(name, block)) {
         let disk = &volume.disk;
         if let Some(class) = caches.classes.get("", &disk.storage_class) {
@@ -93,6 +174,9 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         {
             shared.insert(name, import);
         }
+        let users = caches.address_index.claim_users(machine, &volume.claim);
+        let existing = users.into_iter().find(|user| user.own_disk.is_none());
+        taken.extend(existing.map(|user| (volume.claim.clone(), user.machine)));
         if !data_volumes.contains_key(&volume.claim)
             && let Some(import) = cluster.data_volumes.get(namespace, &volume.claim)
         {
@@ -141,6 +225,8 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         instance,
         existing_uids: existing_uids(&others, caches),
         claims,
+        existing: existing(observer, machine),
+        taken,
         data_volumes,
         sources,
         image_namespace: observer.image_namespace.clone(),

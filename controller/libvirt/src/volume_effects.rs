@@ -132,8 +132,12 @@ fn holds(
         Precondition::LeaseHeld => guard.check(),
         Precondition::Owned if !removal.is_owned => keeps("it was not made for this Machine"),
         Precondition::Deletable if !removal.is_deletable => keeps("its reclaim policy is Retain"),
-        // Only an instance of KubeVirt has the last.
-        Precondition::Owned | Precondition::Deletable | Precondition::NeverRan => Ok(()),
+        // No effect on a volume has the last two: only an instance of KubeVirt has run, and no Machine on libvirt has a
+        // disk on a volume that existed before it.
+        Precondition::Owned
+        | Precondition::Deletable
+        | Precondition::NeverRan
+        | Precondition::ExistingDisksFree => Ok(()),
         Precondition::Unchanged => match &removal.key {
             Some(key) if *key != volume.key => Err(AccessError::Changed(format!(
                 "volume {pool}/{name} is another one than was observed"

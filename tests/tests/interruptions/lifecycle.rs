@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
-    invariants::{self, UNRELATED},
+    invariants::{self, EXISTING, UNRELATED},
     late,
     state::{self, State, Uids},
 };
@@ -133,6 +133,14 @@ impl<'a> Lifecycle<'a> {
                     },
                     "annotations": {"machine.vitistack.io/machine-uid": "of-another-uid"},
                 },
+                "spec": {
+                    "storageClassName": "standard", "accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": "1Gi"}},
+                },
+            }),
+            json!({
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                "metadata": {"name": EXISTING, "namespace": namespace, "labels": {"app": "legacy"}},
                 "spec": {
                     "storageClassName": "standard", "accessModes": ["ReadWriteOnce"],
                     "resources": {"requests": {"storage": "1Gi"}},
@@ -258,11 +266,12 @@ impl<'a> Lifecycle<'a> {
     }
 }
 
-/// The disks of the Machine: one that is deleted with it, and one that is kept.
+/// The disks of the Machine: one that is deleted with it, one that is kept, and one on a claim that is used as it is.
 fn disks(size: &str) -> Value {
     json!([
         {"name": "root", "image": {"url": "https://images.example.com/debian.qcow2"}},
         {"name": "data", "size": size, "storageClass": "fast-ssd", "reclaimPolicy": "Retain"},
+        {"name": "legacy", "claimName": EXISTING},
     ])
 }
 

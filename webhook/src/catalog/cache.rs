@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use common::catalog::{
-    Asking, Catalog, ClaimHolder, Claims, Counted, HostRow, ImageRow, MachineName, Machines,
+    Asking, Catalog, ClaimHolder, ClaimUser, Claims, Counted, HostRow, ImageRow, MachineName, Machines,
     NetworkRow,
 };
 use common::catalog::{Labels, OtherCard, Policy, StorageClassRow, TemplateRow};
@@ -141,6 +141,15 @@ impl Catalog for Cache {
     fn has_claim(&self, namespace: &str, claim: &str) -> bool {
         has_claim(&self.machines.read(), &self.claims.read(), namespace, claim)
     }
+
+    fn claim_users(&self, machine: MachineName<'_>, claim: &str) -> Vec<ClaimUser> {
+        self.machines.read().claim_users(machine, claim)
+    }
+
+    fn is_shared_claim(&self, namespace: &str, claim: &str) -> Option<bool> {
+        self.claims.read().is_shared(namespace, claim)
+    }
+
     fn policies(&self, namespace: &str) -> Option<Vec<Arc<Policy>>> {
         self.policies_with(self.namespaces.read().get(namespace))
     }

@@ -1,4 +1,4 @@
-//! A PersistentVolumeClaim as the watch decodes it: its metadata and its size.
+//! A PersistentVolumeClaim as the watch decodes it: its metadata, its size and whether it is shared.
 
 use common::catalog::amount;
 use common::quantity::Bytes;
@@ -8,19 +8,32 @@ use kube::Resource;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// A claim: its metadata and its size.
+/// A claim: its metadata, its size and whether it is shared.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = PersistentVolumeClaim)]
 pub struct Claim {
     pub(super) metadata: ObjectMeta,
-    /// Requested bytes; 0 if they cannot be read.
-    #[serde(default, rename = "spec", deserialize_with = "size")]
-    pub(super) size: u64,
+    /// What rules read of its spec.
+    #[serde(default, rename = "spec", deserialize_with = "storage")]
+    pub(super) storage: ClaimStorage,
 }
 
-fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+/// The size of a claim, and whether it is shared.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ClaimStorage {
+    /// Requested bytes; 0 if they cannot be read.
+    pub(super) size: u64,
+    /// Whether its access modes have ReadWriteMany.
+    pub(super) is_shared: bool,
+}
+
+fn storage<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ClaimStorage, D::Error> {
     let spec = Value::deserialize(deserializer)?;
     let text = spec.pointer("/resources/requests/storage");
     let size: Option<Bytes> = text.and_then(|text| text.as_str()?.parse().ok());
-    Ok(size.map(amount).unwrap_or_default())
+    let modes = spec.get("accessModes").and_then(Value::as_array);
+    Ok(ClaimStorage {
+        size: size.map(amount).unwrap_or_default(),
+        is_shared: modes.is_some_and(|modes| modes.iter().any(|mode| mode == "ReadWriteMany")),
+    })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use common::catalog::{
-    Asking, Catalog, ClaimHolder, Counted, HostRow, ImageRow, MachineName, NetworkRow,
+    Asking, Catalog, ClaimHolder, ClaimUser, Counted, HostRow, ImageRow, MachineName, NetworkRow,
 };
 use common::catalog::{Labels, OtherCard, Policy, StorageClassRow, TemplateRow};
 use common::mac::Mac;
@@ -131,6 +131,15 @@ impl Catalog for Overlay<'_> {
     fn has_claim(&self, namespace: &str, claim: &str) -> bool {
         self.cache.has_claim(namespace, claim)
     }
+
+    fn claim_users(&self, machine: MachineName<'_>, claim: &str) -> Vec<ClaimUser> {
+        self.cache.claim_users(machine, claim)
+    }
+
+    fn is_shared_claim(&self, namespace: &str, claim: &str) -> Option<bool> {
+        self.cache.is_shared_claim(namespace, claim)
+    }
+
     fn policies(&self, namespace: &str) -> Option<Vec<Arc<Policy>>> {
         self.cache.policies(namespace).or_else(|| {
             let labels = self.live.iter().find_map(|live| match live {

@@ -246,7 +246,16 @@ impl RowSet<Claim> for Claims {
         }
         let namespace = claim.namespace().unwrap_or_default();
         let label = |key: &str| claim.labels().get(key).map(String::as_str);
-        Self::insert(self, &namespace, &claim.name_any(), label, claim.size);
+        let storage = claim.storage;
+        let name = claim.name_any();
+        Self::insert(
+            self,
+            &namespace,
+            &name,
+            label,
+            storage.size,
+            storage.is_shared,
+        );
     }
 
     fn remove(&mut self, claim: Claim) {

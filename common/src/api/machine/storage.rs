@@ -14,7 +14,7 @@ use crate::bounds;
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
     {
-        "rule": "!has(self.remove) || !self.remove || !(has(self.size) || has(self.storageClass) || has(self.accessMode) || has(self.volumeMode) || has(self.bus) || has(self.image) || has(self.reclaimPolicy) || has(self.selector) || has(self.serial) || has(self.volumeName))",
+        "rule": "!has(self.remove) || !self.remove || !(has(self.claimName) || has(self.shareable) || has(self.size) || has(self.storageClass) || has(self.accessMode) || has(self.volumeMode) || has(self.bus) || has(self.image) || has(self.reclaimPolicy) || has(self.selector) || has(self.serial) || has(self.volumeName))",
         "message": "a disk with remove: true takes no other field"
     },
     {
@@ -24,6 +24,14 @@ use crate::bounds;
     {
         "rule": "!has(self.image) || !(has(self.selector) || has(self.volumeName))",
         "message": "a disk with an image cannot bind an existing volume"
+    },
+    {
+        "rule": "!has(self.claimName) || !(has(self.size) || has(self.storageClass) || has(self.accessMode) || has(self.volumeMode) || has(self.image) || has(self.reclaimPolicy) || has(self.selector) || has(self.volumeName))",
+        "message": "claimName uses a claim as it is, so it excludes size, storageClass, accessMode, volumeMode, image, reclaimPolicy, selector and volumeName"
+    },
+    {
+        "rule": "!has(self.shareable) || !self.shareable || has(self.claimName)",
+        "message": "shareable needs claimName"
     },
     cel::not_reserved(),
     cel::bounded("size", bounds::CAPACITY_MIN, bounds::CAPACITY_MAX)
@@ -38,6 +46,13 @@ pub struct Disk {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<DiskBus>")]
     pub bus: Option<String>,
+    /// Name of an existing PersistentVolumeClaim in the Machine's namespace to use as the disk as it is, on
+    /// KubeVirt only. The controller never creates, changes or deletes it. Excludes size, storageClass,
+    /// accessMode, volumeMode, image, reclaimPolicy, selector and volumeName. Not in a MachineTemplate.
+    /// Default: none, the disk gets a volume of its own. Cannot change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::ObjectName>")]
+    pub claim_name: Option<String>,
     /// Image that the new volume is filled with. Default: none, an empty disk. Cannot
     /// change.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,9 +84,13 @@ pub struct Disk {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::DiskSerial>")]
     pub serial: Option<String>,
+    /// Whether several Machines may have the disk at the same time: every one of them sets it, the claim is
+    /// ReadWriteMany, and the guests have a file system for it. Only with claimName. Default false: one running machine has the disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shareable: Option<bool>,
     /// Capacity of the disk: a quantity in bytes such as 20Gi, from 1Mi to 64Ti. Required here or in the
-    /// template, except with image.name: the default is then the larger of the template's and minDiskSize of the
-    /// MachineImage.
+    /// template, except for a disk on an existing claim, and with image.name: the default is then the larger of the
+    /// template's and minDiskSize of the MachineImage.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::QuantityText>")]
     pub size: Option<String>,

@@ -3,9 +3,9 @@
 use super::types::{
     ClaimSource, Devices, Disk, DiskTarget, Interface, Multus, Network, Present, Video, Volume,
 };
-use super::volume::{medium, volumes};
+use super::volume::{claim_of_medium, medium};
 use crate::api::choice::{AccessMode, Choice as _, DiskBus, DisplayType, NicModel};
-use crate::api::normalized::{Normalized, NormalizedCpu, NormalizedDisk, NormalizedNetwork};
+use crate::api::normalized::{AnyDisk, Normalized, NormalizedCpu, NormalizedNetwork};
 use crate::names;
 use crate::render::identity::Identity;
 
@@ -53,47 +53,67 @@ fn network<'a>(
 /// Disks and CD-ROM drives, and their volumes. Empty drives are left out: KubeVirt supports them only
 /// behind a feature gate, and admission refuses them.
 pub(super) fn disks(machine: &Identity<'_>, block: &Normalized) -> (Vec<Disk>, Vec<Volume>) {
-    let disks = block.disks.iter().map(|disk| Disk {
-        name: disk.name.clone(),
-        disk: Some(disk_target(disk)),
-        cdrom: None,
-        boot_order: disk.boot_order,
-        serial: disk.serial.clone(),
+    let disks = block.all_disks().into_iter().map(|disk| {
+        let claim = match disk {
+            AnyDisk::Own(disk) => names::claim(machine.name, &disk.name),
+            AnyDisk::Existing(disk) => disk.source().to_owned(),
+        };
+        (guest_disk(disk), claim_volume(disk.name(), claim))
     });
     let cdroms = block.cdroms.iter().filter(|cdrom| medium(cdrom).is_some());
-    let cdroms = cdroms.map(|cdrom| Disk {
-        name: cdrom.name.clone(),
-        disk: None,
-        // KubeVirt does not support a CD-ROM on virtio, and q35 has no IDE.
-        cdrom: Some(DiskTarget {
-            bus: DiskBus::Sata.as_str().to_owned(),
-            readonly: None,
-        }),
-        boot_order: cdrom.boot_order,
-        serial: None,
+    let cdroms = cdroms.map(|cdrom| {
+        let disk = Disk {
+            name: cdrom.name.clone(),
+            disk: None,
+            // KubeVirt does not support a CD-ROM on virtio, and q35 has no IDE.
+            cdrom: Some(DiskTarget {
+                bus: DiskBus::Sata.as_str().to_owned(),
+                readonly: None,
+            }),
+            boot_order: cdrom.boot_order,
+            serial: None,
+            shareable: None,
+        };
+        let claim = claim_of_medium(machine.name, cdrom);
+        (disk, claim_volume(&cdrom.name, claim))
     });
-    let volumes = volumes(machine.name, block).map(|volume| Volume {
-        name: volume.disk.name.clone(),
+    disks.chain(cdroms).unzip()
+}
+
+fn claim_volume(disk: &str, claim_name: String) -> Volume {
+    Volume {
+        name: disk.to_owned(),
         persistent_volume_claim: Some(ClaimSource {
-            claim_name: volume.claim,
+            claim_name,
             hotpluggable: None,
         }),
         ..Volume::default()
-    });
-    disks.chain(cdroms).zip(volumes).unzip()
+    }
 }
 
-fn disk_target(disk: &NormalizedDisk) -> DiskTarget {
-    DiskTarget {
-        bus: disk.bus.as_str().to_owned(),
-        readonly: (disk.access_mode == AccessMode::ReadOnlyMany).then_some(true),
+fn guest_disk(disk: AnyDisk<'_>) -> Disk {
+    let is_read_only = match disk {
+        AnyDisk::Own(disk) => disk.access_mode == AccessMode::ReadOnlyMany,
+        AnyDisk::Existing(_) => false,
+    };
+    Disk {
+        name: disk.name().to_owned(),
+        disk: Some(DiskTarget {
+            bus: disk.bus().as_str().to_owned(),
+            readonly: is_read_only.then_some(true),
+        }),
+        cdrom: None,
+        boot_order: disk.boot_order(),
+        serial: disk.serial().map(str::to_owned),
+        shareable: disk.is_shareable().then_some(true),
     }
 }
 
 /// The disk with cloud-init's data, on the bus of the first disk: a guest that boots from this bus has
 /// a driver for it.
 pub(super) fn cloud_init_disk(block: &Normalized) -> Disk {
-    let bus = block.disks.first().map_or(DiskBus::Virtio, |disk| disk.bus);
+    let disks = block.all_disks();
+    let bus = disks.first().map_or(DiskBus::Virtio, |disk| disk.bus());
     Disk {
         name: names::CLOUD_INIT_DISK.to_owned(),
         disk: Some(DiskTarget {

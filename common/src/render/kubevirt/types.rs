@@ -301,6 +301,8 @@ objects! {
         boot_order: Option<u32>,
         /// Serial number that the guest sees; absent: none.
         serial: Option<String>,
+        /// Whether several guests may have the disk at the same time.
+        shareable: Option<bool>,
     }
     /// How a disk is attached to the guest.
     DiskTarget {

@@ -1,4 +1,5 @@
-//! The volumes of a Machine: one for each disk, and one for each medium in a CD-ROM drive.
+//! The volumes of a Machine: one for each disk that has its own, and one for each medium in a CD-ROM drive. Existing
+//! claims that disks are on are none of them: whoever goes through the volumes cannot change or delete one.
 
 use std::borrow::Cow;
 
@@ -48,7 +49,7 @@ pub(super) fn medium(cdrom: &NormalizedCdrom) -> Option<(&Image, Bytes)> {
 /// The name contains a digest of image, size and storage class: if one of them changes, the medium is
 /// imported into a new claim, and a running guest keeps the old one until its next start. Nothing is
 /// lost, because guests cannot write to a CD-ROM.
-fn claim_of_medium(machine: &str, cdrom: &NormalizedCdrom) -> String {
+pub(super) fn claim_of_medium(machine: &str, cdrom: &NormalizedCdrom) -> String {
     let NormalizedCdrom {
         name,
         boot_order: _,

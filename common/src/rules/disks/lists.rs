@@ -7,7 +7,7 @@ use crate::api::machine::Disk;
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::{Base, Item, Leaf, Merged, Named};
-use crate::rules::disks::{disk_name, serial};
+use crate::rules::disks::{disk_name, existing, serial};
 use crate::rules::form;
 use crate::rules::rule::{Check, Parts, Subject, rules};
 use crate::violation::{Findings, Kind, Violation};
@@ -31,9 +31,9 @@ rules! {
             crd All,
     }
     "disks" Check::Part(unique_volumes), on MACHINES_AND_TEMPLATES, Always {
-        Refuse DuplicateVolume = "Two disks of the Machine bind the same PersistentVolume."
-            because "A PersistentVolume binds one claim; that of the other disk would stay Pending for ever, and with it the machine."
-            fix "Name another volume at one of the disks, or leave `volumeName` out for a new one."
+        Refuse DuplicateVolume = "Two disks of the Machine are on the same claim or PersistentVolume."
+            because "A PersistentVolume binds one claim; that of the other disk would stay Pending for ever, and with it the machine. One claim as two disks of a guest would have its content destroyed by the first write."
+            fix "Name another one at one of the disks, or leave the field out for a new volume."
             crd Nothing,
     }
     "disks" Check::Part(unique_serials), on MACHINES_AND_TEMPLATES, Always {
@@ -90,7 +90,7 @@ fn unique_names(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
 }
 
 /// Rule [`Code::DuplicateVolume`]. An invalid name has a code of its own. On libvirt no disk
-/// binds a volume; for a template, which has no backend, the rule of KubeVirt applies.
+/// is on a claim; for a template, which has no backend, the rule of KubeVirt applies.
 fn unique_volumes(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
     let merged = subject.merged;
     if subject.backend != Backend::Kubevirt && !matches!(merged.base(), Base::IsTemplate) {
@@ -98,15 +98,23 @@ fn unique_volumes(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings)
     }
     let mut seen = BTreeMap::new();
     for item in &merged.disks {
-        let leaf = item.pick("volumeName", |disk| disk.volume_name.as_deref());
+        let claim = existing::claim(item);
+        let is_claim = claim.value.is_some();
+        let bound = item.pick("volumeName", |disk| disk.volume_name.as_deref());
+        let leaf = if is_claim { claim } else { bound };
         if let Some(volume) = leaf.value
             && form::is_object_name(volume)
-            && let Some((name, other)) = seen.insert(volume, (item.name().value, leaf.path))
+            && let Some((name, other)) =
+                seen.insert((is_claim, volume), (item.name().value, leaf.path))
         {
-            let detail = format!(
-                "{} binds this PersistentVolume, and one binds one claim; name another, or remove volumeName",
-                titled("disk", name)
-            );
+            let other_disk = titled("disk", name);
+            let detail = if is_claim {
+                format!("{other_disk} is on this claim; name another")
+            } else {
+                format!(
+                    "{other_disk} binds this PersistentVolume, and one binds one claim; name another, or remove volumeName"
+                )
+            };
             let code = Code::DuplicateVolume;
             let fault =
                 Violation::new(leaf.path.or_user_path(other), code, Kind::Duplicate, detail)
@@ -172,6 +180,8 @@ fn first_field_beside_remove(disk: &Disk) -> Option<&'static str> {
     let Disk {
         name: _,
         remove: _,
+        claim_name,
+        shareable,
         size,
         storage_class,
         access_mode,
@@ -184,6 +194,8 @@ fn first_field_beside_remove(disk: &Disk) -> Option<&'static str> {
         volume_name,
     } = disk;
     [
+        (claim_name.is_some(), "claimName"),
+        (shareable.is_some(), "shareable"),
         (size.is_some(), "size"),
         (storage_class.is_some(), "storageClass"),
         (access_mode.is_some(), "accessMode"),

@@ -19,6 +19,7 @@ use crate::rules::name_form::NameForm;
 use crate::rules::quantities::{self, Range};
 use crate::rules::rule::{Check, Parts, Subject, rules};
 
+pub(crate) mod existing;
 pub(super) mod lists;
 mod serial;
 
@@ -116,9 +117,7 @@ fn disks(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
         pins,
         ..
     } = *subject;
-    parts.disks = merged
-        .disks
-        .iter()
+    parts.disks = existing::own(merged)
         .map(|item| disk(merged, item, backend, pins, findings))
         .collect::<Vec<_>>()
         .into_iter()

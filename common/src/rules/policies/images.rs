@@ -1,21 +1,23 @@
 //! Images that the policies of a namespace allow.
 
-use crate::api::machine::Image;
+use crate::api::machine::{Disk, Image};
 use crate::catalog::Policy;
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::image_source::redacted;
-use crate::normalize::Leaf;
+use crate::normalize::{Item, Leaf};
+use crate::rules::disks::existing;
 use crate::rules::image_url;
 use crate::rules::rule::Governed;
 use crate::violation::{Findings, Kind, Violation};
 
 use super::message::allows;
 
-/// Rule [`Code::ImageSourceNotAllowed`] for the images of disks and CD-ROM drives.
+/// Rule [`Code::ImageSourceNotAllowed`] for the images of disks and CD-ROM drives, and for disks on existing claims.
 pub(super) fn images(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
     for item in &machine.merged.disks {
         name(item.image_name(), policy, findings);
+        existing_disk(item, policy, findings);
         if let Some(image) = item.pick("image", |disk| disk.image.as_ref()).value {
             let at = |field| item.path(field, |disk| disk.image.is_some());
             source(image, &at, policy, findings);
@@ -41,6 +43,19 @@ fn name(leaf: Leaf<&str>, policy: &Policy, findings: &mut Findings) {
         let code = Code::ImageSourceNotAllowed;
         let fault = Violation::new(leaf.path, code, Kind::Forbidden, detail);
         findings.deny(fault.text(name));
+    }
+}
+
+/// Rule [`Code::ImageSourceNotAllowed`] for a disk on an existing claim: its content comes from there.
+fn existing_disk(item: &Item<'_, Disk>, policy: &Policy, findings: &mut Findings) {
+    let leaf = existing::claim(item);
+    if let Some(claim) = leaf.value.filter(|_| !policy.allows_claims) {
+        let detail = format!(
+            "policy '{}' allows no disks on existing claims",
+            policy.name
+        );
+        let code = Code::ImageSourceNotAllowed;
+        findings.deny(Violation::new(leaf.path, code, Kind::Forbidden, detail).text(claim));
     }
 }
 

@@ -41,7 +41,7 @@ fn limits(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
         });
         amount.check(sizing::largest_memory(merged).path, policy, findings);
     }
-    for item in &merged.disks {
+    for item in disks::existing::own(merged) {
         if let Some(size) = disks::size(merged, item, &mut scratch) {
             let stored = stored.and_then(|block| stored_disk(block, item.name().value?));
             let stored = stored.map(|disk| disk.size);
@@ -62,7 +62,10 @@ fn limits(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
             amount.check(path, policy, findings);
         }
     }
-    let disks = stored.map(|block| block.disks.len() as u128);
+    let disks = stored.map(|block| {
+        let count = block.disks.len() + block.existing_disks.len();
+        count as u128
+    });
     let amount = Amount::new(merged.disks.len() as u128, disks, limits.disks, |limit| {
         counted(limit, "disk")
     });

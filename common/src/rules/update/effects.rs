@@ -105,6 +105,8 @@ effects! {
     DiskAccessMode    "disks[].accessMode"          Refused              Refused,
     DiskVolumeMode    "disks[].volumeMode"          Refused              Refused,
     DiskImage         "disks[].image"               Refused              Refused,
+    DiskClaimName     "disks[].claimName"           Refused              Refused,
+    DiskShareable     "disks[].shareable"           Restart              Restart,
     DiskSelector      "disks[].selector"            Refused              Refused,
     DiskVolumeName    "disks[].volumeName"          Refused              Refused,
     // KubeVirt applies both by a live migration. It starts one by itself if the cluster allows it.

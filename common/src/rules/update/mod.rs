@@ -12,6 +12,7 @@
 //! `pending` returns the action of `status.pendingChanges`.
 
 mod effects;
+mod existing;
 pub(super) mod kept;
 mod pending;
 pub(super) mod refused;

@@ -11,6 +11,7 @@ use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::image_source::redacted;
 use crate::normalize::{ClassRequest, Item, Leaf, Merged};
+use crate::rules::disks::existing;
 use crate::rules::rule::{Check, Lookup, Update, rules};
 use crate::rules::{disks, firmware};
 use crate::violation::{Findings, Kind, Reference, Violation};
@@ -37,6 +38,7 @@ rules! {
             fix "Set the field back, or take another disk."
             crd Nothing,
     }
+    "update" Check::Update(super::existing::sources), on MACHINES, Update, and [DiskChanged] {}
     "update" Check::Update(capacity), on MACHINES, Update {
         Refuse DiskShrunk = "A disk of an existing Machine becomes smaller."
             because "Neither claims nor file systems give space back."
@@ -49,11 +51,11 @@ rules! {
     }
 }
 
-/// The disks that both the stored block and the new spec have.
+/// The disks that both the stored block and the new spec have, with volumes of their own.
 fn stored_disks<'u>(
     update: &'u Update<'_>,
 ) -> impl Iterator<Item = (&'u NormalizedDisk, &'u Item<'u, Disk>)> {
-    update.merged.disks.iter().filter_map(|item| {
+    existing::own(update.merged).filter_map(|item| {
         let same = |disk: &&NormalizedDisk| item.name().value == Some(disk.name.as_str());
         Some((update.old.disks.iter().find(same)?, item))
     })
@@ -77,7 +79,7 @@ fn backend(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut
 }
 
 /// A value that changes, shown as its user would write it.
-struct Change {
+pub(super) struct Change {
     field: Field,
     path: FieldPath,
     from: String,
@@ -86,7 +88,7 @@ struct Change {
 
 impl Change {
     /// The change of a field; `None` if the value is the same or the new one is unknown.
-    fn of<V>(
+    pub(super) fn of<V>(
         field: Field,
         path: FieldPath,
         from: &V,
@@ -129,7 +131,7 @@ impl Change {
     }
 
     /// Refuses it because the volume of a disk was made from the field.
-    fn deny_for_volume(&self, disk: &str, findings: &mut Findings) {
+    pub(super) fn deny_for_volume(&self, disk: &str, findings: &mut Findings) {
         let (name, from, to, keep) = (self.name(), &self.from, &self.to, self.how_to_keep(disk));
         let detail = format!(
             "the {name} of disk '{disk}' cannot change from {from} to {to}, because its volume exists; {keep}, or take another disk"
@@ -140,7 +142,7 @@ impl Change {
 
 /// Whether the value of a leaf is known. A template that was not found may set another value than the
 /// default.
-fn is_known<V>(leaf: &Leaf<V>, merged: &Merged<'_>) -> bool {
+pub(super) fn is_known<V>(leaf: &Leaf<V>, merged: &Merged<'_>) -> bool {
     leaf.value.is_some() || merged.is_complete()
 }
 
@@ -368,7 +370,7 @@ fn expansion_blocker(
     }
 }
 
-fn none() -> String {
+pub(super) fn none() -> String {
     "none".to_owned()
 }
 

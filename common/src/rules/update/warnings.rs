@@ -5,11 +5,12 @@ use std::fmt::Display;
 
 use crate::api::choice::{Backend, Choice as _, DisplayType, MachineType, VideoModel};
 use crate::api::machine::{Cdrom, CloudInit, Network};
-use crate::api::normalized::{Normalized, NormalizedCdrom, NormalizedDisk, NormalizedNetwork};
+use crate::api::normalized::{AnyDisk, Normalized, NormalizedCdrom, NormalizedNetwork};
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::{Item, Merged, Named};
 use crate::render::libvirt::hotplug;
+use crate::rules::disks::existing;
 use crate::rules::rule::{Check, Update, rules};
 use crate::rules::{display, firmware, networks, sizing};
 use crate::violation::Findings;
@@ -218,10 +219,9 @@ fn display(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &m
 
 /// The disks of a block, each with whether it can be plugged into the guest of `running`.
 fn pluggable_disks<'b>(block: &'b Normalized, running: &Normalized) -> Vec<(&'b str, bool)> {
-    let fits =
-        |disk: &NormalizedDisk| hotplug::takes_disk(disk.bus.as_str(), running.features.acpi);
-    let disks = block.disks.iter();
-    disks.map(|disk| (disk.name.as_str(), fits(disk))).collect()
+    let fits = |disk: AnyDisk<'_>| hotplug::takes_disk(disk.bus().as_str(), running.features.acpi);
+    let disks = block.all_disks().into_iter();
+    disks.map(|disk| (disk.name(), fits(disk))).collect()
 }
 
 /// The network cards of a block, each with whether it can be plugged into the guest of `running`, or out of it if
@@ -241,6 +241,11 @@ fn pluggable_nics<'b>(
     nics.map(|nic| (nic.name.as_str(), fits(nic))).collect()
 }
 
+fn find_disk<'b>(block: &'b Normalized, name: &str) -> Option<AnyDisk<'b>> {
+    let mut disks = block.all_disks().into_iter();
+    disks.find(|disk| disk.name() == name)
+}
+
 fn drives(block: &Normalized) -> Vec<(&str, bool)> {
     let drives = block.cdroms.iter();
     drives.map(|cdrom| (cdrom.name.as_str(), false)).collect()
@@ -250,14 +255,17 @@ fn disks(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut
     let [was, is] = [old, new].map(|block| pluggable_disks(block, old));
     warnings.items(Field::Disk, "disks", &merged.disks, &was, &is);
     for item in &merged.disks {
-        let same = |disk: &&NormalizedDisk| item.name().value == Some(disk.name.as_str());
-        let both = old.disks.iter().find(same).zip(new.disks.iter().find(same));
-        if let Some((was, is)) = both {
+        let name = item.name().value;
+        let same = |block| find_disk(block, name?);
+        if let Some((was, is)) = same(old).zip(same(new)) {
             let bus = item.pick("bus", |disk| disk.bus.as_deref());
-            warnings.field(Field::DiskBus, bus.path, (was.bus, is.bus), false);
+            warnings.field(Field::DiskBus, bus.path, (was.bus(), is.bus()), false);
             let serial = item.pick("serial", |disk| disk.serial.as_deref());
-            let serials = [was, is].map(|disk| disk.serial.as_deref().unwrap_or("none"));
+            let serials = [was, is].map(|disk| disk.serial().unwrap_or("none"));
             warnings.field(Field::DiskSerial, serial.path, serials.into(), false);
+            let shareable = existing::shareable(item);
+            let shared = (was.is_shareable(), is.is_shareable());
+            warnings.field(Field::DiskShareable, shareable.path, shared, false);
         }
     }
     let [was, is] = [old, new].map(drives);
@@ -345,9 +353,9 @@ fn nics(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut 
 /// The devices that both blocks have, in the boot order of `block`. A CD-ROM drive counts only if it has an
 /// image in both or in neither, because an empty drive has no boot order.
 fn boot_sequence<'a>(block: &'a Normalized, other: &Normalized) -> Vec<&'a str> {
-    let disks = block.disks.iter().filter_map(|disk| {
-        let both = other.disks.iter().any(|it| it.name == disk.name);
-        both.then_some((disk.boot_order?, disk.name.as_str()))
+    let disks = block.all_disks().into_iter().filter_map(|disk| {
+        let both = find_disk(other, disk.name()).is_some();
+        both.then_some((disk.boot_order()?, disk.name()))
     });
     let cdroms = block.cdroms.iter().filter_map(|cdrom| {
         let both = other.cdroms.iter().any(|it| same_filling(it, cdrom));

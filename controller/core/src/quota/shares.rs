@@ -94,7 +94,7 @@ impl Quotas {
         self.0.shares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A claim was created or changed. `size`: requested bytes.
+    /// A claim was created or changed. `size`: requested bytes. Whether several nodes can write to it does not count.
     pub fn claim_changed(&self, claim: &impl Meta, size: u64) {
         let kept = &mut self.kept_mut().claims;
         if claim.is_deleting() {
@@ -105,6 +105,7 @@ impl Quotas {
                 claim.name(),
                 |key| claim.label(key),
                 size,
+                false,
             );
         }
     }

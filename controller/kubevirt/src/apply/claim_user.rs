@@ -53,6 +53,36 @@ impl ClaimUser {
         counts && (names_claim(&self.spec, claim) || names_claim(&self.status, claim))
     }
 
+    /// Whether the object is on: a VirtualMachine that is off, and a guest that has ended, only name their claims.
+    pub(crate) fn is_on(&self, kind: UserKind) -> bool {
+        match kind {
+            UserKind::Pod => true,
+            UserKind::Instance => {
+                !matches!(self.status["phase"].as_str(), Some("Succeeded" | "Failed"))
+            }
+            UserKind::VirtualMachine => {
+                let strategy = self.spec["runStrategy"].as_str();
+                let is_off = strategy == Some("Halted") || self.spec["running"] == false;
+                !is_off || self.status["created"] == true
+            }
+        }
+    }
+
+    /// Whether the object is the guest of the Machine, or a part of it. An instance and its pod carry the labels of the
+    /// template, not the uid.
+    pub(crate) fn is_of(&self, kind: UserKind, machine: &Machine) -> bool {
+        match kind {
+            UserKind::VirtualMachine => self.is_made_for(machine),
+            UserKind::Instance | UserKind::Pod => self.is_labelled(machine),
+        }
+    }
+
+    /// Kind and name.
+    pub(crate) fn title(&self, kind: UserKind) -> String {
+        let name = self.metadata.name.as_deref().unwrap_or_default();
+        format!("{} '{name}'", kind.name())
+    }
+
     /// Whether the claim must not be deleted because of the object. An import that is not complete may go although the
     /// guest of the Machine itself waits for it.
     pub(crate) fn prevents(

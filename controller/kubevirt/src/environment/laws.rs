@@ -8,7 +8,7 @@ use common::api::status::MachineStatus;
 use common::names;
 use controller_core::backend::{Backend, Growth};
 use controller_core::conditions::Fault;
-use controller_core::fixtures::{block, disk, machine};
+use controller_core::fixtures::{block, disk, existing_disk, machine};
 use controller_core::laws::{self, Environment, Refused};
 use controller_core::machine::{Block, Machine};
 use controller_core::objects::Meta as _;
@@ -142,6 +142,14 @@ impl Environment for FakeCluster {
                 other.metadata.uid = Some("uid-of-another".to_owned());
                 self.vm = Some(other);
             }
+            (Precondition::ExistingDisksFree, Action::CreateVm(_)) => {
+                let disks = self.machine().desired().into_iter();
+                let disks = disks.flat_map(|block| &block.existing_disks);
+                let Some(claim) = disks.map(|disk| disk.source().to_owned()).next() else {
+                    return false;
+                };
+                self.use_volume(&claim);
+            }
             (Precondition::NeverRan, Action::DeleteInstance { .. }) => {
                 let instance = self.instance.as_mut().expect("there is an instance");
                 "Running".clone_into(&mut instance.status.phase);
@@ -166,6 +174,9 @@ impl Environment for FakeCluster {
         match (effect, precondition) {
             (Effect::FillVolume, _) => Some("CDI fills volumes, and none of a claim that exists"),
             (Effect::RemoveUnusedImage, _) => Some("no image is kept beside the claims"),
+            (Effect::Start, Precondition::ExistingDisksFree) => {
+                Some("a_machine_that_is_off_is_not_started_while_another_guest_has_the_claim")
+            }
             (_, Precondition::NotABackingFile) => Some("a claim is no backing file of another"),
             (_, Precondition::NotBoundElsewhere) => Some("a cluster is one place"),
             _ => None,
@@ -215,6 +226,19 @@ fn importing() -> FakeCluster {
     FakeCluster::new(machine(block))
 }
 
+/// A Machine with a disk on an existing claim.
+fn existing() -> FakeCluster {
+    let mut block = block();
+    block.existing_disks.push(existing_disk("old", "old-disk"));
+    let mut environment = FakeCluster::new(machine(block));
+    let claim = json!({
+        "metadata": {"name": "old-disk", "namespace": "default", "uid": "uid-of-old-disk"},
+        "status": {"phase": "Bound"},
+    });
+    environment.claims.insert("old-disk".into(), decode(claim));
+    environment
+}
+
 /// A Machine whose guest waits for a node, and whose spec has changed since.
 fn waiting() -> FakeCluster {
     let mut cluster = new();
@@ -229,7 +253,8 @@ fn waiting() -> FakeCluster {
 
 #[test]
 fn no_effect_without_each_precondition() {
-    laws::no_effect_without_each_precondition(&[&new, &importing, &waiting]);
+    let all: [&dyn Fn() -> FakeCluster; 4] = [&new, &importing, &waiting, &existing];
+    laws::no_effect_without_each_precondition(&all);
 }
 
 #[test]

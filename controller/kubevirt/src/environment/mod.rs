@@ -12,6 +12,7 @@ mod server;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use common::catalog::ClaimUser;
 use common::names;
 use common::render::kubevirt::types;
 use common::render::kubevirt::{attachment_name, volumes};
@@ -21,12 +22,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
-use crate::apply::claim_user::UserKind;
+use crate::apply::claim_user::{self as object, UserKind};
 use crate::backend::KubeVirt;
 use crate::objects::{Attachment, Claim, DataVolume, GuestPod, Instance, Settings, VirtualMachine};
 use crate::plan::OnForeignStop;
 use crate::plan::action::Plan;
-use crate::plan::observed::{Eviction, Observed};
+use crate::plan::observed::{Eviction, ExistingClaim, Observed};
 use controller_core::backend::Growth;
 use controller_core::conditions::Fault;
 use controller_core::fixtures;
@@ -85,6 +86,8 @@ pub(crate) struct FakeCluster {
     pub(crate) existing_uids: BTreeSet<String>,
     /// Other Machines, on the same networks or not.
     pub(crate) others: Vec<Machine>,
+    /// Another Machine that has every existing claim.
+    pub(crate) claim_holder: Option<ClaimUser>,
     /// Objects of others that may have claims as volumes.
     pub(crate) claim_users: Vec<(UserKind, Value)>,
     /// Why the growth of the Machine is held, if it is.
@@ -132,6 +135,7 @@ impl FakeCluster {
             template: None,
             existing_uids: BTreeSet::new(),
             others: Vec::new(),
+            claim_holder: None,
             claim_users: Vec::new(),
             hold: None,
             holds_lease: true,
@@ -231,6 +235,8 @@ impl FakeCluster {
             eviction: self.eviction.clone(),
             on_foreign_stop: self.on_foreign_stop,
             attachments: attachments.collect(),
+            existing: self.existing(),
+            taken: BTreeMap::new(),
             claims,
             data_volumes,
             sources,
@@ -254,6 +260,32 @@ impl FakeCluster {
             classes: self.classes.clone(),
             template: self.template.clone().map(Arc::new),
         }
+    }
+
+    /// The existing claims that disks are on.
+    fn existing(&self) -> BTreeMap<String, ExistingClaim> {
+        let disks = self.machine().desired().into_iter();
+        let disks = disks.flat_map(|block| &block.existing_disks);
+        let known = disks.map(|disk| {
+            let name = disk.source();
+            let known = ExistingClaim {
+                claim: self.claims.get(name).cloned().map(Arc::new),
+                holder: self.claim_holder.clone(),
+                user: self.other_user(name),
+            };
+            (name.to_owned(), known)
+        });
+        known.collect()
+    }
+
+    /// Who else uses a claim now, as `apply` looks for it.
+    pub(crate) fn other_user(&self, claim: &str) -> Option<String> {
+        let machine = self.machine();
+        self.claim_users.iter().find_map(|(kind, object)| {
+            let user: object::ClaimUser = decode(object.clone());
+            let has_it = user.uses(*kind, claim) && user.is_on(*kind);
+            (has_it && !user.is_of(*kind, machine)).then(|| user.title(*kind))
+        })
     }
 
     /// Whether the user's Secrets were written since the VirtualMachine was.

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{FakeCluster, ORPHAN, decode, some_time};
 use crate::apply::claim_user::{ClaimUser, UserKind};
-use crate::apply::preconditions::claim_at_risk;
+use crate::apply::preconditions::{claim_at_risk, lets_run};
 use crate::objects::Claim;
 use crate::plan::action::{Action, ClaimPatch, Exact, ProtectedKind, Protection};
 use controller_core::backend::Act as _;
@@ -199,6 +199,9 @@ impl FakeCluster {
     /// As `apply` checks the preconditions of the action.
     fn check(&self, action: &Action) -> Result<(), Refused> {
         refuse(!self.holds_lease)?;
+        let disks = self.machine.iter().filter_map(|machine| machine.desired());
+        let mut disks = disks.flat_map(|block| &block.existing_disks);
+        refuse(lets_run(action) && disks.any(|disk| self.other_user(disk.source()).is_some()))?;
         let needs = |precondition| {
             let effect = action.effect();
             effect.is_some_and(|effect| effect.preconditions().contains(&precondition))

@@ -66,6 +66,14 @@ pub(crate) struct ClaimStatus {
 }
 
 impl Claim {
+    /// Whether several nodes can write to the claim.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.spec
+            .access_modes
+            .iter()
+            .any(|mode| mode == "ReadWriteMany")
+    }
+
     /// Uid of the DataVolume that owns the claim. The garbage collector deletes the claim with it.
     pub(crate) fn data_volume(&self) -> Option<&str> {
         let owners = self.metadata.owner_references.iter().flatten();

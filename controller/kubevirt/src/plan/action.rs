@@ -134,13 +134,23 @@ impl DeletableClaim {
         let is_ours = claim.belongs_to(machine.name(), machine.uid());
         let policy = claim.annotation(names::ANNOTATION_RECLAIM_POLICY);
         let exact = Exact::of(claim)?;
-        let deletable = is_ours && deletes(policy) && !is_of_kept_disk(machine, claim);
+        let deletable = is_ours
+            && deletes(policy)
+            && !is_of_kept_disk(machine, claim)
+            && !is_existing_disk(machine, claim);
         deletable.then_some(Self(exact))
     }
 
     pub(crate) fn exact(&self) -> &Exact {
         &self.0
     }
+}
+
+/// Whether a disk of the Machine is on the claim as it is.
+fn is_existing_disk(machine: &Machine, claim: &Claim) -> bool {
+    let disks = machine.desired().into_iter();
+    let mut disks = disks.flat_map(|block| &block.existing_disks);
+    disks.any(|disk| disk.source() == claim.name())
 }
 
 /// Whether a claim is that of a disk which has left the spec or has the policy Retain there: the pass that would have

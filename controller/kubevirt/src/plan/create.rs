@@ -1,7 +1,10 @@
 //! The plan of a Machine that is not under deletion: protection → network → storage → Secret → VirtualMachine →
 //! restart → growth → release of removed disks → status.
 
+use std::time::Duration;
+
 use super::action::{Action, Plan};
+use super::existing::IN_USE;
 use super::network::networks;
 use super::observed::Observed;
 use super::protection::protection;
@@ -14,6 +17,9 @@ use controller_core::backend::Growth;
 use controller_core::conditions::{Fault, not_normalized};
 use controller_core::machine::{Block, Machine};
 use controller_core::plan::{Now, Refusal, Subject};
+
+/// Pause before it is looked again who uses an existing claim. Pods of others are not watched.
+const CLAIM_RETRY: Duration = Duration::from_secs(5);
 
 pub(crate) fn plan(
     machine: &Machine,
@@ -64,7 +70,9 @@ pub(crate) fn plan(
         ..StatusInputs::default()
     };
     if let Some(refusal) = refusal {
+        let is_claim = refusal.reason == Some(IN_USE);
         let (outcome, reason) = match refusal.subject {
+            _ if is_claim => (&mut inputs.storage, IN_USE),
             Subject::Network => (&mut inputs.network, "NetworkFailed"),
             Subject::Storage => (&mut inputs.storage, "PVCPending"),
             Subject::Machine | Subject::Guest => (&mut inputs.guest, "KubeVirtApiError"),
@@ -90,6 +98,8 @@ pub(crate) fn plan(
         .collect();
     let plan = report(machine, observed, now, &inputs, actions);
     let retry = observed.secrets_error.as_ref().map(|_| SECRETS_RETRY);
+    let is_used = observed.existing.values().any(|claim| claim.user.is_some());
+    let retry = retry.or(is_used.then_some(CLAIM_RETRY));
     Plan {
         requeue_after: plan.requeue_after.or(retry),
         ..plan

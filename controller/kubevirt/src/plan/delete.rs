@@ -61,6 +61,7 @@ pub(crate) fn teardown(machine: &Machine, observed: &Observed) -> Teardown<Actio
     actions.extend(
         known
             .into_iter()
+            .filter(|name| !observed.existing.contains_key(*name))
             .flat_map(|name| release_volume(machine, name, observed)),
     );
     Teardown {

@@ -70,11 +70,7 @@ pub(super) fn lost(machine: &Machine, volume: &Volume<'_>) -> Fault {
 }
 
 /// The condition of a disk whose claim is being deleted while a guest has it.
-pub(super) fn deleted_in_use(
-    disk: &NormalizedDisk,
-    claim: &Claim,
-    observed: &Observed,
-) -> Option<Fault> {
+pub(super) fn deleted_in_use(disk: &str, claim: &Claim, observed: &Observed) -> Option<Fault> {
     let has_guest = observed.instance.is_some() && in_use(claim.name(), observed);
     let volume = claim.spec.volume_name.as_deref().filter(|_| has_guest)?;
     Some(Fault::new(
@@ -82,7 +78,6 @@ pub(super) fn deleted_in_use(
         format!(
             "PersistentVolumeClaim {claim} of disk '{disk}' was deleted: the running guest keeps it, and all its content is lost as soon as the guest stops or is restarted. A deletion cannot be taken back: copy the content from inside the guest, or keep the volume with: kubectl patch pv {volume} --type merge -p '{{\"spec\":{{\"persistentVolumeReclaimPolicy\":\"Retain\"}}}}'",
             claim = claim.name(),
-            disk = disk.name,
         ),
     ))
 }

@@ -12,6 +12,7 @@
 pub(crate) mod action;
 mod create;
 mod delete;
+mod existing;
 mod import;
 mod loss;
 mod network;
@@ -33,7 +34,8 @@ mod volume;
 pub(crate) use self::action::Action;
 pub(crate) use self::create::plan;
 pub(crate) use self::delete::teardown;
-pub(crate) use self::observed::{Eviction, Observed};
+pub(crate) use self::existing::{guest_has, in_use};
+pub(crate) use self::observed::{Eviction, ExistingClaim, Observed};
 pub use self::others::OnForeignStop;
 pub(crate) use self::others::{HALTED, is_reported};
 pub(crate) use self::vm::covers;

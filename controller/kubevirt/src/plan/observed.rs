@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use common::api::choice::PowerState;
+use common::catalog::ClaimUser;
 use common::render::{SecretKey, SecretValue};
 use controller_core::addresses::Conflict;
 use controller_core::machine::Machine;
@@ -19,6 +20,17 @@ pub(crate) struct Eviction {
     pub(crate) instance: String,
     /// What happened, for a person.
     pub(crate) cause: String,
+}
+
+/// An existing claim that a disk is on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ExistingClaim {
+    /// `None`: it does not exist.
+    pub(crate) claim: Option<Arc<Claim>>,
+    /// Another Machine that has the claim: as the volume of its own disk, or by an older spec.
+    pub(crate) holder: Option<ClaimUser>,
+    /// Kind and name of what else uses the claim now. Looked for only before the guest gets it.
+    pub(crate) user: Option<String>,
 }
 
 /// What is known of the cluster that matters to one Machine.
@@ -46,6 +58,10 @@ pub(crate) struct Observed {
     pub(crate) on_foreign_stop: OnForeignStop,
     /// Claims labelled with the Machine, and claims that have the names of its volumes' claims; by name.
     pub(crate) claims: BTreeMap<String, Arc<Claim>>,
+    /// Existing claims that disks are on, by name.
+    pub(crate) existing: BTreeMap<String, ExistingClaim>,
+    /// Claims of the Machine's own disks that other Machines have disks on as they are, with the name of one.
+    pub(crate) taken: BTreeMap<String, String>,
     /// DataVolumes of the same names, by name.
     pub(crate) data_volumes: BTreeMap<String, Arc<DataVolume>>,
     /// Names of the claims to clone for the Machine's volumes, those that exist.

@@ -207,6 +207,9 @@ fn disk(changes: &mut Changes, path: &str, runs: &Disk, desired: &Disk) {
     changes.field(&format!("{path}.bus"), bus(runs), bus(desired));
     let serial = |disk: &Disk| disk.serial.clone().unwrap_or_else(|| "none".to_owned());
     changes.field(&format!("{path}.serial"), serial(runs), serial(desired));
+    let shareable = |disk: &Disk| disk.shareable.unwrap_or(false);
+    let shared = (shareable(runs), shareable(desired));
+    changes.field(&format!("{path}.shareable"), shared.0, shared.1);
 }
 
 fn interface(changes: &mut Changes, path: &str, runs: &Interface, desired: &Interface) {

@@ -50,7 +50,7 @@ fn delete_or_keep(machine: &Machine, claim: &Claim) -> Vec<Action> {
 }
 
 /// Keeps a claim for the next Machine of the name. It is no longer protected: its user decides about it.
-fn keep(claim: &Claim) -> Vec<Action> {
+pub(super) fn keep(claim: &Claim) -> Vec<Action> {
     if claim.is_deleting() {
         return vec![];
     }

@@ -9,6 +9,7 @@ use common::render::kubevirt::claim as render;
 use common::render::kubevirt::{Volume, volumes};
 
 use super::action::{Action, ClaimPatch};
+use super::existing::{IN_USE, existing_disks};
 use super::import::{self, Stage};
 use super::loss::{deleted_before_use, deleted_in_use, is_lost, lost, recreated};
 use super::observed::Observed;
@@ -30,6 +31,8 @@ pub(super) struct Storage {
     pub(super) growth: Vec<Action>,
     /// Releases of volumes that the VirtualMachine no longer has.
     pub(super) releases: Vec<Action>,
+    /// Whether the guest must not start: an existing claim that it would get is somebody else's, or missing.
+    pub(super) holds_start: bool,
     /// First reason why a volume cannot be provided; the VirtualMachine is not made or updated then.
     pub(super) outcome: Outcome,
     /// Why a volume cannot be given to the guest yet, usually because its image is being imported. The VirtualMachine
@@ -86,6 +89,7 @@ pub(super) fn storage(
     if is_answered {
         storage.actions.push(Action::RemoveRecreateRequest);
     }
+    existing_disks(machine, block, observed, &mut storage);
     storage.releases = releases(machine, block, observed);
     storage
 }
@@ -133,7 +137,7 @@ fn provide(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Resul
         return make(machine, volume, observed);
     };
     if claim.is_deleting() {
-        return deleted_in_use(disk, claim, observed).map_or_else(
+        return deleted_in_use(&disk.name, claim, observed).map_or_else(
             || {
                 Ok(Found {
                     import: deleted_before_use(disk, claim, observed),
@@ -145,8 +149,13 @@ fn provide(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Resul
     }
     let adoptable =
         || is_left_by_former_machine(&**claim, machine, disk, observed) && fits(disk, claim);
-    if !claim.belongs_to(machine.name(), machine.uid()) && !adoptable() {
-        return Err(conflict(machine, &volume.claim, disk, claim));
+    if !claim.belongs_to(machine.name(), machine.uid()) {
+        if let Some(other) = observed.taken.get(&volume.claim) {
+            return Err(taken(volume, other));
+        }
+        if !adoptable() {
+            return Err(conflict(machine, &volume.claim, disk, claim));
+        }
     }
     let mut actions: Vec<_> = annotate(machine, disk, claim)
         .map(Action::PatchClaim)
@@ -220,6 +229,18 @@ fn fits(disk: &NormalizedDisk, claim: &Claim) -> bool {
             .requests
             .storage
             .is_some_and(|size| size <= disk.size)
+}
+
+/// The fault of a disk whose claim was kept from a former Machine, and is a disk of another Machine as it is.
+fn taken(volume: &Volume<'_>, other: &str) -> Fault {
+    Fault::new(
+        IN_USE,
+        format!(
+            "PersistentVolumeClaim {claim} of disk '{disk}' is used as it is by Machine '{other}', which names it in claimName: rename this disk, or remove that one",
+            claim = volume.claim,
+            disk = volume.disk.name,
+        ),
+    )
 }
 
 fn conflict(machine: &Machine, name: &str, disk: &NormalizedDisk, claim: &Claim) -> Fault {
@@ -330,7 +351,8 @@ fn releases(machine: &Machine, block: &Normalized, observed: &Observed) -> Vec<A
         .collect();
     known
         .into_iter()
-        .filter(|name| !wanted.contains(*name) && !in_use(name, observed))
+        .filter(|name| !wanted.contains(*name) && !observed.existing.contains_key(*name))
+        .filter(|name| !in_use(name, observed))
         .flat_map(|name| release_volume(machine, name, observed))
         .collect()
 }

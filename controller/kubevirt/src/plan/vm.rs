@@ -142,11 +142,12 @@ pub(super) fn guest(
     if is_blocked || is_held {
         // The template cannot be updated now, but the power state can.
         let strategy = desired.spec.run_strategy;
+        let may_switch = strategy == "Halted" || !storage.holds_start;
         // A stop of the user's after one of another client changes only the record.
         let is_ours = plans.foreign_stop.is_none();
-        if strategy != live.spec.run_strategy
-            || (is_ours && others::records_another(live, &strategy))
-        {
+        let differs = strategy != live.spec.run_strategy
+            || (is_ours && others::records_another(live, &strategy));
+        if differs && may_switch {
             plans.actions.push(Action::SetRunStrategy { uid, strategy });
         }
     } else if !is_current(&desired, live) {

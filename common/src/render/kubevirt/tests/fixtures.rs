@@ -49,6 +49,7 @@ pub(super) fn block() -> Normalized {
             hyperv: false,
         },
         disks: vec![disk("root", "20Gi")],
+        existing_disks: vec![],
         cdroms: vec![],
         networks: vec![nic("default", NicModel::Virtio)],
         display: None,

@@ -236,7 +236,21 @@ pub(super) fn volumes(
                 .and_then(|import| import.progress().or_else(unknown)),
         })
     };
-    render(owner, block).filter_map(status).collect()
+    let existing = block.existing_disks.iter().filter_map(|disk| {
+        let known = observed.existing.get(disk.source())?;
+        let claim = known.claim.as_ref()?;
+        let capacity = claim.status.capacity.storage;
+        let phase = Some(claim.status.phase.clone()).filter(|phase| !phase.is_empty());
+        Some(VolumeStatus {
+            name: disk.name.clone(),
+            claim_name: disk.source().to_owned(),
+            phase: phase.or_else(|| Some("Pending".to_owned())),
+            capacity: capacity.map(|size| size.to_string()),
+            progress: None,
+        })
+    });
+    let own = render(owner, block).filter_map(status);
+    own.chain(existing).collect()
 }
 
 /// Whether the last status says that the import into a claim was not complete.

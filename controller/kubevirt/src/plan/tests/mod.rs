@@ -7,6 +7,7 @@ mod creation;
 mod deletion;
 mod disks;
 mod environments;
+mod existing;
 mod foreign_stops;
 mod images;
 mod loss;

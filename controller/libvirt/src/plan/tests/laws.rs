@@ -147,6 +147,9 @@ impl laws::Environment for Environment {
             (Effect::DeleteVolume, Precondition::Owned | Precondition::Deletable) => {
                 Some(of_removals)
             }
+            (_, Precondition::ExistingDisksFree) => {
+                Some("no Machine on libvirt has a disk on a volume that existed before it")
+            }
             _ => None,
         }
     }
