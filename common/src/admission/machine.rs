@@ -11,6 +11,7 @@ use crate::api::normalized::{BLOCK_VERSION, Normalized, NormalizedDisk, Template
 use crate::catalog::{Catalog, MachineName};
 use crate::normalize::{
     Intent, Merged, Pins, TemplateChoice, disks_without_serial, hash, merge, pins_of,
+    unspecified_efi_state,
 };
 use crate::rules::rule::{Governed, KnownTemplate, Lookup, TemplateRequest, Update};
 use crate::rules::{self, Settings, limits};
@@ -260,6 +261,7 @@ struct KeptPins {
     storage_classes: BTreeMap<String, String>,
     reclaim_policies: BTreeMap<String, ReclaimPolicy>,
     disks_without_serial: BTreeSet<String>,
+    unspecified_efi_state: bool,
 }
 
 impl KeptPins {
@@ -272,6 +274,7 @@ impl KeptPins {
         looked_up.storage_classes.extend(self.storage_classes);
         looked_up.reclaim_policies.extend(self.reclaim_policies);
         looked_up.disks_without_serial = self.disks_without_serial;
+        looked_up.unspecified_efi_state = self.unspecified_efi_state;
         looked_up
     }
 }
@@ -357,6 +360,7 @@ fn resolve(
         storage_classes,
         reclaim_policies,
         disks_without_serial: disks_without_serial(old_block.or(restored)),
+        unspecified_efi_state: unspecified_efi_state(old_block.or(restored)),
     };
     let lookup = Lookup {
         merged: &merged,
@@ -385,6 +389,7 @@ fn resolve(
         reclaim_policies: kept.reclaim_policies.clone(),
         reclaim_policy: rules::default_reclaim_policy(&policies, settings),
         disks_without_serial: kept.disks_without_serial.clone(),
+        unspecified_efi_state: kept.unspecified_efi_state,
     };
     let named = intent.template();
     let governed = Governed {
@@ -409,6 +414,7 @@ fn resolve(
             pins: &pins,
             backend,
             incomplete_imports: &incomplete_imports,
+            discarded_state: object.metadata.discarded_state(),
             runs: rules::keeps_running(old_block, &merged),
         };
         rules::check_update(&update, catalog, findings);

@@ -44,6 +44,7 @@ fn check(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> Mach
         networks,
         boot_order,
         domain,
+        termination_grace_period_seconds,
     } = decode::spec(spec, limits::truncate_machine, findings);
     for (field, text) in [
         ("spec.description", description),
@@ -58,6 +59,7 @@ fn check(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> Mach
         networks,
         boot_order,
         domain,
+        termination_grace_period_seconds,
         ..MachineSpec::default()
     };
     let intent = Intent {
@@ -75,6 +77,7 @@ fn check(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> Mach
         reclaim_policy: ReclaimPolicy::Delete,
         reclaim_policies: BTreeMap::new(),
         disks_without_serial: BTreeSet::new(),
+        unspecified_efi_state: false,
     };
     rules::resolve(&intent, &merged, &pins, VCPUS_MAX, findings);
     rules::check_template(&merged, catalog, findings);

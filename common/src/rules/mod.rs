@@ -15,6 +15,7 @@
 mod block;
 mod boot;
 mod classes;
+mod clock;
 pub(crate) mod cloud_init;
 mod disks;
 mod firmware;
@@ -37,6 +38,7 @@ mod references;
 mod room;
 pub(crate) mod rule;
 mod sizing;
+mod state;
 mod uniqueness;
 pub mod update;
 
@@ -83,7 +85,10 @@ pub const ALL: &[&[Rule]] = &[
     networks::RULES,
     boot::RULES,
     firmware::RULES,
+    state::RULES,
+    clock::RULES,
     update::refused::RULES,
+    update::discarded::RULES,
     update::warnings::RULES,
     update::kept::RULES,
     networkconfigurations::RULES,
@@ -283,6 +288,9 @@ pub(crate) fn resolve(
         memory: parts.memory?,
         machine_type: parts.machine_type?,
         firmware: parts.firmware?,
+        tpm: parts.tpm,
+        timezone: parts.timezone,
+        termination_grace_period_seconds: parts.grace_period,
         features: parts.features?,
         disks: parts.disks?,
         cdroms: parts.cdroms?,

@@ -25,7 +25,7 @@ use crate::api::machine_policy::MachinePolicySpec;
 use crate::api::network::NetworkConfigurationSpec;
 use crate::api::normalized::{
     Firmware, Normalized, NormalizedCdrom, NormalizedCpu, NormalizedDisk, NormalizedFeatures,
-    NormalizedMemory, NormalizedNetwork, TemplatePin,
+    NormalizedMemory, NormalizedNetwork, NormalizedTpm, TemplatePin,
 };
 use crate::bounds::VCPUS_MAX;
 use crate::catalog::{Catalog, MachineName, Policy};
@@ -266,6 +266,8 @@ pub(crate) struct Update<'a> {
     pub(crate) backend: Backend,
     /// Names of the disks whose image is not yet in their volume.
     pub(crate) incomplete_imports: &'a [String],
+    /// What the annotation `discard-state` of the new object names; empty without it.
+    pub(crate) discarded_state: &'a str,
     /// Whether the machine runs and is to keep running.
     pub(crate) runs: bool,
 }
@@ -284,6 +286,9 @@ pub(crate) struct Parts {
     pub(crate) features: Option<NormalizedFeatures>,
     pub(crate) machine_type: Option<MachineType>,
     pub(crate) firmware: Option<Firmware>,
+    pub(crate) tpm: Option<NormalizedTpm>,
+    pub(crate) timezone: Option<String>,
+    pub(crate) grace_period: Option<u32>,
 }
 
 /// Declares the rules of a file and the codes that they report.

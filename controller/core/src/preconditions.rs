@@ -46,6 +46,8 @@ pub enum Precondition {
     Incomplete,
     /// The Machine is not bound to another host.
     NotBoundElsewhere,
+    /// EFI variables and the content of the TPM, if they are to be kept, are not removed by the effect.
+    StateKept,
 }
 
 impl Effect {
@@ -64,8 +66,8 @@ impl Effect {
     /// The facts that must hold right before the effect.
     pub const fn preconditions(self) -> &'static [Precondition] {
         use Precondition::{
-            Deletable, Incomplete, LeaseHeld, NotABackingFile, NotBoundElsewhere, Owned, Unchanged,
-            Unused,
+            Deletable, Incomplete, LeaseHeld, NotABackingFile, NotBoundElsewhere, Owned, StateKept,
+            Unchanged, Unused,
         };
         match self {
             Self::DeleteVolume => &[
@@ -79,9 +81,8 @@ impl Effect {
             Self::FillVolume => &[LeaseHeld, Incomplete, Unused],
             Self::RemoveImage => &[LeaseHeld, Incomplete, Unused, NotABackingFile],
             Self::RemoveUnusedImage => &[LeaseHeld, Unchanged, Unused, NotABackingFile],
-            Self::Define | Self::Start | Self::Stop | Self::Undefine => {
-                &[LeaseHeld, Owned, NotBoundElsewhere]
-            }
+            Self::Define | Self::Start | Self::Stop => &[LeaseHeld, Owned, NotBoundElsewhere],
+            Self::Undefine => &[LeaseHeld, Owned, NotBoundElsewhere, StateKept],
         }
     }
 

@@ -1,6 +1,6 @@
 //! Observation of a Machine, from the caches without asking the API server.
 //!
-//! The one exception are the users' Secrets. Their content is not cached, because a controller that holds every Secret
+//! One exception is the claim with the state of a guest whose Machine is deleted. The other are the users' Secrets. Their content is not cached, because a controller that holds every Secret
 //! of the cluster would be a target. They are read only while something still has to be rendered from them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,6 +10,7 @@ use common::names;
 use common::render::kubevirt::{attachment_name, volumes};
 use kube::Api;
 
+use crate::apply::live::state_claims;
 use crate::caches::KubeVirtCaches;
 use crate::evictions::eviction;
 use crate::objects::{GuestPod, Instance};
@@ -54,9 +55,24 @@ impl Observer {
             }
             observed.secrets_error = Some(error.message());
         }
+        if machine.is_deleting() && may_have_state(machine, &observed) {
+            observed.state_claims = state_claims(&self.api, machine).await?;
+        }
         observed.eviction = eviction(&self.api, machine, &observed).await?;
         Ok(observed)
     }
+}
+
+/// Whether KubeVirt may have made a claim for the state of the guest. Without the VirtualMachine the block says so.
+fn may_have_state(machine: &Machine, observed: &Observed) -> bool {
+    let Some(vm) = &observed.vm else {
+        return machine.desired().is_none_or(|block| block.keeps_state());
+    };
+    let domain = &vm.spec.template.spec.domain;
+    let efi = domain.firmware.bootloader.efi.as_ref();
+    let tpm = domain.devices.tpm.as_ref();
+    efi.is_some_and(|efi| efi.persistent == Some(true))
+        || tpm.is_some_and(|tpm| tpm.persistent == Some(true))
 }
 
 /// The part of the observation that comes from the caches.
@@ -139,6 +155,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         instance,
         existing_uids: existing_uids(&others, caches),
         claims,
+        state_claims: vec![],
         data_volumes,
         sources,
         secret: cluster

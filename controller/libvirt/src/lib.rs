@@ -14,6 +14,7 @@ mod capacity;
 #[cfg(test)]
 pub(crate) mod environment;
 mod failure;
+mod firmware_state;
 mod guard;
 mod hosts;
 mod images;

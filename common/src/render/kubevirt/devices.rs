@@ -1,7 +1,7 @@
 //! Disks, CD-ROM drives and network cards, each with its volume or network.
 
 use super::types::{
-    ClaimSource, Devices, Disk, DiskTarget, Interface, Multus, Network, Present, Volume,
+    ClaimSource, Devices, Disk, DiskTarget, Interface, Multus, Network, Present, Tpm, Volume,
 };
 use super::volume::{medium, volumes};
 use crate::api::choice::{AccessMode, Choice as _, DiskBus, NicModel};
@@ -123,5 +123,8 @@ pub(super) fn devices(block: &Normalized, disks: Vec<Disk>, interfaces: Vec<Inte
         disks,
         interfaces,
         rng: Some(Present {}),
+        tpm: block.tpm.map(|tpm| Tpm {
+            persistent: Some(tpm.persistent),
+        }),
     }
 }

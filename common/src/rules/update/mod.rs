@@ -11,7 +11,9 @@
 //! violations are reported together with those of form. `warnings` and `kept` run only for an object that is accepted.
 //! `pending` returns the action of `status.pendingChanges`.
 
+pub(super) mod discarded;
 mod effects;
+mod hardware;
 pub(super) mod kept;
 mod pending;
 pub(super) mod refused;

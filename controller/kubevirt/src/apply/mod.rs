@@ -12,7 +12,7 @@
 
 mod answer;
 pub(crate) mod claim_user;
-mod live;
+pub(crate) mod live;
 pub(crate) mod preconditions;
 #[cfg(test)]
 mod tests;
@@ -110,12 +110,24 @@ async fn carry_out(
             let made: VirtualMachine = apply.merge(machine.name(), &body).await?;
             Ok(Some(Written::of(&made)))
         }
-        Action::DeleteVm { uid } => apply.delete::<VirtualMachine>(machine.name(), uid).await,
+        Action::DeleteVm { uid, .. } => apply.delete::<VirtualMachine>(machine.name(), uid).await,
         Action::DeleteInstance { uid } => apply.delete::<Instance>(machine.name(), uid).await,
         Action::DeleteClaim(claim) => apply.delete_exact::<Claim>(claim.exact()).await,
         Action::RemoveRecreateRequest => {
             let annotation = names::ANNOTATION_RECREATE_VOLUME;
             Ok(Some(remove_annotation(api, machine, annotation).await?))
+        }
+        Action::RemoveDiscardConfirmation => {
+            let annotation = names::ANNOTATION_DISCARD_STATE;
+            Ok(Some(remove_annotation(api, machine, annotation).await?))
+        }
+        Action::KeepState(claim) => {
+            let exact = claim.exact();
+            let mut body = claim.patch();
+            body["metadata"]["uid"] = json!(exact.uid());
+            body["metadata"]["resourceVersion"] = json!(exact.version());
+            let kept: Claim = apply.merge(exact.name(), &body).await?;
+            Ok(Some(Written::of(&kept)))
         }
         Action::SetProtection(protection) => apply.protect(protection).await.map(Some),
         Action::ConfirmGuestGone => apply.confirm_guest_gone().await.map(|()| None),

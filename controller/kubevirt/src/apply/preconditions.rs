@@ -6,6 +6,7 @@
 //! | `Owned`, `Deletable`, `Incomplete` | read from the observed object when the action was made; see [`DeletableClaim`] and [`UnfinishedImport`] |
 //! | `Unchanged` | by the API server: the request names the uid and version of the observed object |
 //! | `Unused` | here: live lists of the namespace's VirtualMachines, instances and pods |
+//! | `StateKept` | here: a live list of the claims that KubeVirt made for the state of the VirtualMachine |
 //! | `NotABackingFile`, `NotBoundElsewhere` | hold always: no claim is a file below another one, and KubeVirt places guests |
 //!
 //! [`DeletableClaim`]: crate::plan::action::DeletableClaim
@@ -22,6 +23,7 @@ use super::claim_user::{ClaimUser, UserKind};
 use super::live;
 use crate::objects::{Instance, VirtualMachine};
 use crate::plan::Action;
+use crate::plan::state::is_owned_by;
 
 /// Fails if a precondition of the action does not hold now.
 pub(super) async fn check(
@@ -37,6 +39,7 @@ pub(super) async fn check(
     for precondition in effect.iter().flat_map(|effect| effect.preconditions()) {
         match precondition {
             Precondition::Unused => unused(api, machine, action).await?,
+            Precondition::StateKept => state_kept(api, machine, action).await?,
             Precondition::LeaseHeld
             | Precondition::Owned
             | Precondition::Deletable
@@ -47,6 +50,26 @@ pub(super) async fn check(
         }
     }
     Ok(())
+}
+
+/// Fails if a claim with state that is to be kept would be deleted with the VirtualMachine.
+async fn state_kept(api: &GuardedClient, machine: &Machine, action: &Action) -> Result<(), Failed> {
+    let Action::DeleteVm {
+        uid,
+        keeps_state: true,
+    } = action
+    else {
+        return Ok(());
+    };
+    let claims = live::state_claims(api, machine).await?;
+    match claims.iter().find(|claim| is_owned_by(claim, uid)) {
+        None => Ok(()),
+        Some(claim) => Err(ApiError::StaleCache(format!(
+            "PersistentVolumeClaim {} would be deleted with the VirtualMachine",
+            claim.name()
+        ))
+        .into()),
+    }
 }
 
 /// Fails if anything in the namespace uses the claim that would go with the action.

@@ -154,6 +154,15 @@ impl FakeCluster {
         self.networks.insert(name.to_owned(), network);
     }
 
+    /// The claims that KubeVirt made for the state of the guest; read only for a Machine under deletion.
+    fn state_claims(&self) -> Vec<Claim> {
+        let machine = self.machine();
+        let claims = self.claims.values().filter(|claim| {
+            machine.is_deleting() && claim.label(names::LABEL_STATE) == Some(machine.name())
+        });
+        claims.cloned().collect()
+    }
+
     /// The observation of a backend whose caches are up to date.
     pub(crate) fn observed(&self) -> Observed {
         let machine = self.machine();
@@ -216,6 +225,7 @@ impl FakeCluster {
             on_foreign_stop: self.on_foreign_stop,
             attachments: attachments.collect(),
             claims,
+            state_claims: self.state_claims(),
             data_volumes,
             sources,
             existing_uids: self.existing_uids.clone(),

@@ -22,6 +22,7 @@ mod protection;
 mod release;
 mod restart;
 mod running;
+pub(crate) mod state;
 mod status;
 mod storage;
 #[cfg(test)]

@@ -44,6 +44,8 @@ pub(crate) struct Observed {
     pub(crate) on_foreign_stop: OnForeignStop,
     /// Claims labelled with the Machine, and claims that have the names of its volumes' claims; by name.
     pub(crate) claims: BTreeMap<String, Arc<Claim>>,
+    /// Claims that KubeVirt made for EFI variables and the TPM of the guest; read only for a Machine under deletion.
+    pub(crate) state_claims: Vec<Claim>,
     /// DataVolumes of the same names, by name.
     pub(crate) data_volumes: BTreeMap<String, Arc<DataVolume>>,
     /// Names of the claims to clone for the Machine's volumes, those that exist.

@@ -25,6 +25,7 @@ use super::poller::PollerContext;
 use super::registry::ConnectedHost;
 use super::tombstones::{is_listed, put_status};
 use crate::access::{AccessError, Connection, DomainDetail};
+use crate::firmware_state::firmware_state;
 use crate::guard::Guard;
 use crate::images::names::{base_of, disk_of, is_attempt_of, is_marker};
 use crate::libvirt_host::LibvirtHost;
@@ -240,13 +241,13 @@ fn remove_all(
         // A pool of the spec that is not defined is in no list.
         host.volumes(pool)?;
     }
-    if let (Some(found), Some(_)) = (found, &metadata) {
+    if let (Some(found), Some(metadata)) = (found, &metadata) {
         guard.check()?;
         if found.state.state.active() {
             host.destroy(uuid)?;
             guard.check()?;
         }
-        host.undefine(uuid)?;
+        host.undefine(uuid, firmware_state(metadata))?;
     }
     let is_deletable = |pool: &str, name: &str| {
         let mut records = listed_volumes.iter().filter(|record| record.pool == pool);

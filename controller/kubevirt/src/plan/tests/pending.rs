@@ -1,6 +1,7 @@
 //! Changes that a running guest does not have, and what brings each into effect.
 
 use common::api::choice::{DiskBus, PowerState, ReclaimPolicy};
+use common::api::normalized::NormalizedTpm;
 use common::quantity::Bytes;
 use serde_json::json;
 
@@ -120,6 +121,9 @@ fn restart_required_names_the_changed_fields() {
         block.memory.size = Bytes::mib(4096);
         block.disks[0].bus = DiskBus::Scsi;
         block.disks[0].serial = Some("boot".into());
+        block.tpm = Some(NormalizedTpm { persistent: true });
+        block.timezone = Some("Europe/Oslo".into());
+        block.termination_grace_period_seconds = Some(600);
         block.disks.truncate(1);
         block.networks.push(nic("eth1", Some("prod")));
     });
@@ -137,10 +141,13 @@ fn restart_required_names_the_changed_fields() {
         [
             "cpu.cores: 2 -> 8",
             "memory.size: 2Gi -> 4Gi",
+            "tpm: none -> persistent",
+            "clock.timezone: UTC -> Europe/Oslo",
             "disks[old]: present -> absent",
             "disks[root].bus: virtio -> scsi",
             "disks[root].serial: none -> boot",
             "networks[eth1]: absent -> present",
+            "terminationGracePeriodSeconds: the default -> 600",
             "cloudInit: as it was -> as it is now",
         ]
     );

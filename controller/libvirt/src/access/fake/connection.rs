@@ -11,8 +11,8 @@ use super::start::startable;
 use super::{Agent, FakeDomain, FakeLibvirt, HostState, MACHINES, When, edit};
 use crate::access::types::shutoff;
 use crate::access::{
-    AccessError, CardAddresses, Connection, DomainDetail, DomainState, HostInfo, Lease, Network,
-    Pool, Result, Shutdown, State, Volume, xml,
+    AccessError, CardAddresses, Connection, DomainDetail, DomainState, FirmwareState, HostInfo,
+    Lease, Network, Pool, Result, Shutdown, State, Volume, xml,
 };
 
 /// Why a running guest runs: it was booted (virDomainRunningReason).
@@ -206,7 +206,7 @@ impl Connection for FakeConnection {
         })
     }
 
-    fn undefine(&mut self, uuid: Uuid) -> Result<()> {
+    fn undefine(&mut self, uuid: Uuid, kept: FirmwareState) -> Result<()> {
         let name = self
             .host
             .state()
@@ -219,7 +219,9 @@ impl Connection for FakeConnection {
                 return Err(refused(&format!("domain '{name}' is not shut off")));
             }
             state.domains.remove(&uuid);
-            state.varstores.remove(&name);
+            if kept == FirmwareState::Remove {
+                state.varstores.remove(&name);
+            }
             Ok(())
         })
     }

@@ -1,8 +1,8 @@
 //! Removals of what deleted Machines left.
 
 use super::*;
-use crate::access::State;
 use crate::access::fake::FakePool;
+use crate::access::{FirmwareState, State};
 use crate::environment::{self, Environment, POOL, block};
 use crate::plan::action::Action;
 use common::api::choice::ReclaimPolicy;
@@ -112,7 +112,8 @@ fn a_removal_that_was_interrupted_after_the_definition_was_gone_is_continued() {
     let mut host = env.connection().unwrap();
     let listed_volumes = agreed_volumes(&mut *host, OWNER, None).unwrap();
     host.destroy(domain_uuid(OWNER)).unwrap();
-    host.undefine(domain_uuid(OWNER)).unwrap();
+    host.undefine(domain_uuid(OWNER), FirmwareState::Remove)
+        .unwrap();
     assert_eq!(volumes(&env).len(), 1);
     let guard = environment::guard();
     remove_all(&mut *host, &guard, OWNER, &pools(), &listed_volumes).unwrap();
@@ -128,7 +129,8 @@ fn a_machine_without_a_domain_that_goes_while_a_pool_cannot_be_read_leaves_no_vo
     env.settle();
     let mut host = env.connection().unwrap();
     host.destroy(domain_uuid(OWNER)).unwrap();
-    host.undefine(domain_uuid(OWNER)).unwrap();
+    host.undefine(domain_uuid(OWNER), FirmwareState::Remove)
+        .unwrap();
     let other = FakePool {
         active: false,
         ..FakePool::of(1 << 30)
