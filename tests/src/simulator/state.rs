@@ -6,7 +6,7 @@
 
 use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
 use kube::{
-    Api, ResourceExt as _,
+    Api, ResourceExt,
     api::{DeleteParams, ListParams, PostParams},
 };
 use serde_json::{Value, json};
