@@ -315,7 +315,11 @@ async fn the_claim_of_efi_variables_and_tpm_goes_with_the_disks_or_stays_with_th
     );
     wait::until("the claim of 'goes' to be deleted", async || {
         let left = labelled(&env, "persistent-state-for", "goes").await;
-        Ok(if left.is_empty() { Ok(()) } else { Err(left.len()) })
+        Ok(if left.is_empty() {
+            Ok(())
+        } else {
+            Err(left.len())
+        })
     })
     .await
     .unwrap();

@@ -140,8 +140,8 @@ impl FakeCluster {
             Action::DeleteVm { uid, keeps_state } => {
                 let is_lost = |claim: &Claim| *keeps_state && is_owned_by(claim, uid);
                 refuse(self.claims.values().any(is_lost))?;
-                if let Ok(live) = same(self.vm.as_mut(), Some(uid)) {
-                    refuse(is_protected(live))?;
+                if let Some(live) = self.vm.as_mut() {
+                    refuse(live.uid() != uid || is_protected(live))?;
                     live.metadata.deletion_timestamp = Some(some_time());
                 }
             }

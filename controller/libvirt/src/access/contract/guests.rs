@@ -128,4 +128,14 @@ pub(super) fn nvram(on: &mut TestHost) {
     on.host.destroy(uuid).unwrap();
     on.host.undefine(uuid, FirmwareState::Remove).unwrap();
     assert!(!path.exists());
+
+    // The file of a domain whose state is kept stays.
+    on.host
+        .define(&text.replace("<os>", "<os firmware='efi'>"))
+        .unwrap();
+    on.host.start(uuid, false).unwrap();
+    on.host.destroy(uuid).unwrap();
+    on.host.undefine(uuid, FirmwareState::Keep).unwrap();
+    assert!(path.exists());
+    std::fs::remove_file(path).unwrap();
 }
