@@ -35,6 +35,10 @@ pub const OBJECT_KEY_MAX: usize = 160;
 pub const TEXT_MAX: usize = 1024;
 /// Longest serial number of a disk in bytes: that of virtio-blk (`VIRTIO_BLK_ID_BYTES`), the shortest of all buses.
 pub const SERIAL_MAX: usize = 20;
+/// Longest name of a time zone in characters; the longest of the IANA database has 32.
+pub const TIME_ZONE_MAX: usize = 64;
+/// Longest time that a guest has to shut down, in seconds: a day. Installing updates takes Windows up to an hour.
+pub const GRACE_PERIOD_MAX: u32 = 24 * 60 * 60;
 /// Longest interface name of Linux in bytes: `IFNAMSIZ` without the terminating zero.
 pub const INTERFACE_NAME_MAX: usize = 15;
 /// Longest URI of a libvirt host in characters: a DNS name of 253, and scheme, user, port and path.

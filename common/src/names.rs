@@ -28,6 +28,12 @@ pub const ANNOTATION_IMAGE: &str = "machine.vitistack.io/image";
 pub const CDI_BIND_IMMEDIATELY: &str = "cdi.kubevirt.io/storage.bind.immediate.requested";
 /// Annotation that CDI reads: `false` keeps a DataVolume after it has finished.
 pub const CDI_DELETE_AFTER_COMPLETION: &str = "cdi.kubevirt.io/storage.deleteAfterCompletion";
+/// Label of a claim that KubeVirt made for EFI variables and the TPM: name of the VirtualMachine. KubeVirt finds the claim
+/// by it, gives it to any VirtualMachine of the name, and deletes it when that one persists neither (v1.4 and later,
+/// `PVCPrefix` in `pkg/storage/backend-storage`).
+pub const LABEL_STATE: &str = "persistent-state-for";
+/// Label of such a claim that is kept after its Machine: the Machine's name.
+pub const LABEL_RETAINED_STATE: &str = "vitistack.io/retained-state";
 
 /// Label that the controller sets on the objects of a Machine whose spec has `deletionProtection: true`, and that
 /// administrators set on namespaces: with the value `true` a ValidatingAdmissionPolicy refuses the deletion.
@@ -51,6 +57,9 @@ pub const ANNOTATION_RELEASE_VOLUME: &str = "machine.vitistack.io/release-volume
 /// Annotation, written by users: names of disks, separated by commas. The controller makes those among them anew whose
 /// claim was lost, and removes the annotation.
 pub const ANNOTATION_RECREATE_VOLUME: &str = "machine.vitistack.io/recreate-volume";
+/// Annotation, written by users: `efi`, `tpm` or both, separated by commas. Confirms that the EFI variables or the content
+/// of the TPM may be discarded by a change of the spec. The controller removes the annotation after the change.
+pub const ANNOTATION_DISCARD_STATE: &str = "machine.vitistack.io/discard-state";
 /// Annotation of objects that the controller creates: uid of the Machine.
 pub const ANNOTATION_MACHINE_UID: &str = "machine.vitistack.io/machine-uid";
 /// Annotation of a claim: reclaim policy of its disk, so that a deletion does not depend on the spec.

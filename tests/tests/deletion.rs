@@ -321,3 +321,51 @@ async fn a_machine_is_deleted_in_a_cluster_without_kubevirt() {
     machines.until_gone("web").await.unwrap();
     env.objects(CLAIM).until_gone("web-root").await.unwrap();
 }
+
+/// The claims of a label that are not being deleted.
+async fn labelled(env: &Environment, key: &str, value: &str) -> Vec<Value> {
+    let claims = env.objects(CLAIM).list().await.unwrap();
+    let claims = claims.into_iter().filter(|claim| !deleting(claim));
+    claims
+        .filter(|claim| claim["metadata"]["labels"][key] == value)
+        .collect()
+}
+
+#[tokio::test]
+async fn the_claim_of_efi_variables_and_tpm_goes_with_the_disks_or_stays_with_them() {
+    let env = Environment::new().await;
+    let machines = env.machines();
+    for (name, policy) in [("goes", "Delete"), ("stays", "Retain")] {
+        let spec = json!({
+            "template": "small",
+            "disks": [{"name": "root", "reclaimPolicy": policy}],
+            "domain": {
+                "devices": {"tpm": {"persistent": true}},
+                "firmware": {"bootloader": {"efi": true}},
+            },
+        });
+        env.apply(&machine(name, &spec)).await;
+        machines.until_phase(name, "Running").await.unwrap();
+        assert_eq!(labelled(&env, "persistent-state-for", name).await.len(), 1);
+        machines.delete(name).await.unwrap();
+        machines.until_gone(name).await.unwrap();
+    }
+    let stays = labelled(&env, "vitistack.io/retained-state", "stays").await;
+    assert_eq!(stays.len(), 1);
+    assert_eq!(stays[0]["metadata"]["ownerReferences"], Value::Null);
+    assert!(
+        labelled(&env, "persistent-state-for", "stays")
+            .await
+            .is_empty()
+    );
+    wait::until("the claim of 'goes' to be deleted", async || {
+        let left = labelled(&env, "persistent-state-for", "goes").await;
+        Ok(if left.is_empty() {
+            Ok(())
+        } else {
+            Err(left.len())
+        })
+    })
+    .await
+    .unwrap();
+}

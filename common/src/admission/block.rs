@@ -162,9 +162,19 @@ fn source_of(block_path: &str) -> String {
         "cpu" | "memory" => return format!("spec.resources.{rest}"),
         "machineType" => "domain.machine.type",
         "firmware" => "domain.firmware.bootloader",
+        "tpm" => "domain.devices.tpm",
+        "timezone" => "domain.clock.timezone",
         "features" => return format!("spec.domain.{rest}"),
-        known @ ("template" | "backend" | "powerState" | "guestShutdownStops"
-        | "deletionProtection" | "disks" | "cdroms" | "networks" | "nodeSelector") => known,
+        known @ ("template"
+        | "backend"
+        | "powerState"
+        | "guestShutdownStops"
+        | "deletionProtection"
+        | "disks"
+        | "cdroms"
+        | "networks"
+        | "nodeSelector"
+        | "terminationGracePeriodSeconds") => known,
         _ => return "the rest of the spec".to_owned(),
     };
     format!("spec.{field}")

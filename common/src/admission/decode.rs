@@ -34,6 +34,8 @@ struct Labels {
 struct Annotations {
     #[serde(rename = "machine.vitistack.io/refresh-template")]
     refresh_template: Option<String>,
+    #[serde(rename = "machine.vitistack.io/discard-state")]
+    discard_state: Option<String>,
 }
 
 impl Metadata {
@@ -60,6 +62,13 @@ impl Metadata {
     pub(super) fn refresh(&self) -> Option<&str> {
         let text = self.annotations.as_ref()?.refresh_template.as_deref();
         text.filter(|text| !text.is_empty())
+    }
+
+    /// The value of the annotation that names the state which may be discarded; empty without it.
+    pub(super) fn discarded_state(&self) -> &str {
+        let annotations = self.annotations.as_ref();
+        let text = annotations.and_then(|it| it.discard_state.as_deref());
+        text.unwrap_or_default()
     }
 }
 

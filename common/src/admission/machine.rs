@@ -12,6 +12,7 @@ use crate::api::normalized::{BLOCK_VERSION, Normalized, NormalizedDisk, Template
 use crate::catalog::{Catalog, MachineName};
 use crate::normalize::{
     Intent, Merged, Pins, TemplateChoice, disks_without_serial, hash, images_in, merge, pins_of,
+    unspecified_efi_state,
 };
 use crate::rules::rule::{Governed, ImageRequest, KnownTemplate, Lookup, TemplateRequest, Update};
 use crate::rules::{self, Settings, limits};
@@ -262,6 +263,7 @@ struct KeptPins {
     reclaim_policies: BTreeMap<String, ReclaimPolicy>,
     images: BTreeMap<String, PinnedImage>,
     disks_without_serial: BTreeSet<String>,
+    unspecified_efi_state: bool,
 }
 
 impl KeptPins {
@@ -275,6 +277,7 @@ impl KeptPins {
         looked_up.reclaim_policies.extend(self.reclaim_policies);
         looked_up.images.extend(self.images);
         looked_up.disks_without_serial = self.disks_without_serial;
+        looked_up.unspecified_efi_state = self.unspecified_efi_state;
         looked_up
     }
 }
@@ -393,6 +396,7 @@ fn resolve(
         reclaim_policies,
         images: kept_images,
         disks_without_serial: disks_without_serial(old_block.or(restored)),
+        unspecified_efi_state: unspecified_efi_state(old_block.or(restored)),
     };
     let lookup = Lookup {
         merged: &merged,
@@ -422,6 +426,7 @@ fn resolve(
         reclaim_policy: rules::default_reclaim_policy(&policies, settings),
         images: images.clone(),
         disks_without_serial: kept.disks_without_serial.clone(),
+        unspecified_efi_state: kept.unspecified_efi_state,
     };
     let named = intent.template();
     let governed = Governed {
@@ -446,6 +451,7 @@ fn resolve(
             pins: &pins,
             backend,
             incomplete_imports: &incomplete_imports,
+            discarded_state: object.metadata.discarded_state(),
             runs: rules::keeps_running(old_block, &merged),
         };
         rules::check_update(&update, catalog, findings);

@@ -52,6 +52,7 @@ fn check(
         cloud_init,
         display,
         console,
+        termination_grace_period_seconds,
     } = decode::spec(spec, limits::truncate_machine, findings);
     for (field, text) in [
         ("spec.description", description),
@@ -69,6 +70,7 @@ fn check(
         cloud_init: cloud_init.as_ref().map(CloudInit::from),
         display: display.map(Display::from),
         console,
+        termination_grace_period_seconds,
         ..MachineSpec::default()
     };
     let intent = Intent {
@@ -87,6 +89,7 @@ fn check(
         reclaim_policies: BTreeMap::new(),
         images: BTreeMap::new(),
         disks_without_serial: BTreeSet::new(),
+        unspecified_efi_state: false,
     };
     rules::resolve(&intent, &merged, &pins, VCPUS_MAX, findings);
     rules::check_template(&merged, catalog, settings, findings);

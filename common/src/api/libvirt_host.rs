@@ -299,6 +299,13 @@ pub struct LibvirtHostStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub firmware: Option<HostFirmware>,
+    /// Whether the host can emulate a TPM 2.0, which swtpm does.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub tpm: Option<bool>,
     /// CPUs and memory of the host.
     #[serde(
         default,

@@ -81,6 +81,17 @@ pub struct Normalized {
     /// Template that was merged into the spec, with its content at that time. Absent without a template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<TemplatePin>,
+    /// Time in seconds that the guest has to shut down before its power is cut. Absent: that of the backend.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = bounds::GRACE_PERIOD_MAX))]
+    pub termination_grace_period_seconds: Option<u32>,
+    /// Time zone of the hardware clock. Absent: UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::TimeZoneName>")]
+    pub timezone: Option<String>,
+    /// Emulated TPM 2.0. Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tpm: Option<NormalizedTpm>,
     /// Version of the block's layout and semantics.
     #[schemars(range(min = 1))]
     pub version: u32,
@@ -139,6 +150,11 @@ impl Normalized {
     /// Whether the output of the serial console is kept; `None`: as the backend does by itself.
     pub fn console_log(&self) -> Option<bool> {
         self.console.map(|console| console.log)
+    }
+
+    /// Whether EFI variables or the content of a TPM outlast the guest.
+    pub fn keeps_state(&self) -> bool {
+        self.firmware.persistent == Some(true) || self.tpm.is_some_and(|tpm| tpm.persistent)
     }
 }
 
@@ -203,12 +219,24 @@ pub struct NormalizedMemory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Firmware {
+    /// Whether the firmware's variables outlast the guest. Absent with type bios, and in blocks of version 1: as the
+    /// backend does by itself, which is to keep them on libvirt and not on KubeVirt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub persistent: Option<bool>,
     /// Whether the firmware starts signed code only. Present exactly if type is efi.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secure_boot: Option<bool>,
     /// Type of firmware: bios or efi (UEFI).
     #[serde(rename = "type")]
     pub kind: FirmwareType,
+}
+
+/// An emulated TPM 2.0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NormalizedTpm {
+    /// Whether its content outlasts the guest.
+    pub persistent: bool,
 }
 
 /// Features of the virtual hardware.

@@ -6,8 +6,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use crate::bounds::{
     DIGEST_MAX, HOST_URI_MAX, INTERFACE_NAME_MAX, LABEL_KEY_MAX, NAME_MAX, OBJECT_FIELDS_MAX,
-    OBJECT_NAME_MAX, QUANTITY_MAX, SERIAL_MAX, TEMPLATE_DATA_MAX, TEXT_MAX, USER_DATA_MAX,
-    VLAN_RANGE_MAX,
+    OBJECT_NAME_MAX, QUANTITY_MAX, SERIAL_MAX, TEMPLATE_DATA_MAX, TEXT_MAX, TIME_ZONE_MAX,
+    USER_DATA_MAX, VLAN_RANGE_MAX,
 };
 
 /// DNS label, RFC 1123.
@@ -74,6 +74,8 @@ text_schemas! {
     Checksum = { "maxLength": DIGEST_MAX, "pattern": "^sha256:[0-9a-f]{64}$" }
     /// The serial number of a disk.
     DiskSerial = { "minLength": 1, "maxLength": SERIAL_MAX, "pattern": "^[A-Za-z0-9_.+-]+$" }
+    /// The name of an IANA time zone with its area, or UTC.
+    TimeZoneName = { "maxLength": TIME_ZONE_MAX, "pattern": "^(UTC|[A-Z][A-Za-z]+(/[A-Za-z0-9_+-]+)+)$" }
     /// The name of a Linux bridge.
     BridgeName = { "minLength": 1, "maxLength": INTERFACE_NAME_MAX, "pattern": "^[^\\s/:]+$" }
     /// The URI of a libvirt host.

@@ -80,6 +80,10 @@ pub struct MachineTemplateSpec {
     /// Serial console, with the fields of a Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub console: Option<Console>,
+    /// Time in seconds that the guest has to shut down before its power is cut, from 0 to 86400.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = bounds::GRACE_PERIOD_MAX))]
+    pub termination_grace_period_seconds: Option<i64>,
 }
 
 /// The content of a template at the time when the webhook merged it into a Machine.
@@ -116,6 +120,9 @@ pub struct TemplateContent {
     /// CPU and memory of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
+    /// Time in seconds that the guest has to shut down before its power is cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub termination_grace_period_seconds: Option<i64>,
 }
 
 impl From<MachineTemplateSpec> for TemplateContent {
@@ -132,6 +139,7 @@ impl From<MachineTemplateSpec> for TemplateContent {
             cloud_init,
             display,
             console,
+            termination_grace_period_seconds,
         } = spec;
         Self {
             boot_order,
@@ -143,6 +151,7 @@ impl From<MachineTemplateSpec> for TemplateContent {
             domain,
             networks,
             resources,
+            termination_grace_period_seconds,
         }
     }
 }

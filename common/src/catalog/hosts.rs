@@ -50,6 +50,8 @@ pub struct HostRow {
     pub image_pool: bool,
     /// Whether it has a pool for logs of consoles.
     pub console_log_pool: bool,
+    /// Whether it emulates TPMs; `None` before the host was reached for the first time.
+    pub tpm: Option<bool>,
     /// Prefixes of URLs that it fetches images from; `None`: any that leads to a public address.
     pub image_sources: Option<Vec<String>>,
     /// vCPUs and memory for all Machines together; `None` before the host was reached for the first time.
@@ -75,6 +77,7 @@ impl HostRow {
             networks: spec.networks.unwrap_or_default(),
             image_pool: spec.image_pool.is_some(),
             console_log_pool: spec.console_log_pool.is_some(),
+            tpm: None,
             image_sources: spec.image_sources,
             allocatable,
             kept: KeptByNamespace::new(),
@@ -96,6 +99,7 @@ impl HostRow {
                 networks.any(|network| network.name == **bridge && network.carries(*vlan))
             }
             Need::Images => self.image_pool,
+            Need::Tpm => self.tpm != Some(false),
             Need::Source(url) => {
                 self.image_pool && url.check(self.image_sources.as_deref()).is_ok()
             }
@@ -117,6 +121,8 @@ pub enum Need<'a> {
     },
     /// A pool for images.
     Images,
+    /// Emulation of a TPM 2.0.
+    Tpm,
     /// A source of images.
     Source(SourceUrl),
 }
@@ -157,6 +163,7 @@ impl fmt::Display for Need<'_> {
                 vlan: Some(vlan),
             } => write!(f, "VLAN {vlan} on network '{bridge}'"),
             Self::Images => f.write_str("an imagePool"),
+            Self::Tpm => f.write_str("an emulated TPM"),
             Self::Source(url) => write!(f, "image source '{url}'"),
         }
     }

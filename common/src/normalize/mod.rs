@@ -16,7 +16,7 @@ pub(crate) use hash::hash;
 pub use hash::intent_hash;
 pub use merge::{Base, Filled, Item, Leaf, Merged, Named};
 
-use crate::api::choice::{Backend, ReclaimPolicy};
+use crate::api::choice::{Backend, FirmwareType, ReclaimPolicy};
 use crate::api::machine::MachineSpec;
 use crate::api::machine_image::PinnedImage;
 use crate::api::normalized::{Normalized, TemplatePin};
@@ -76,6 +76,9 @@ pub struct Pins {
     pub images: BTreeMap<String, PinnedImage>,
     /// Names of the disks that have no serial number unless the intent gives one: those of blocks of version 1.
     pub disks_without_serial: BTreeSet<String>,
+    /// Whether EFI variables are left to the backend unless the intent says otherwise: of a block of version 1 with
+    /// UEFI.
+    pub unspecified_efi_state: bool,
 }
 
 /// The pins in a block.
@@ -96,6 +99,7 @@ pub fn pins_of(block: &Normalized) -> Pins {
         reclaim_policy: ReclaimPolicy::Delete,
         images: images_in(block),
         disks_without_serial: disks_without_serial(Some(block)),
+        unspecified_efi_state: unspecified_efi_state(Some(block)),
         template: match &block.template {
             Some(pin) => TemplateChoice::Pinned(Box::new(pin.clone())),
             None => TemplateChoice::None,
@@ -113,6 +117,13 @@ pub(crate) fn disks_without_serial(block: Option<&Normalized>) -> BTreeSet<Strin
     let disks = block.into_iter().flat_map(|block| &block.disks);
     let disks = disks.filter(|disk| disk.serial.is_none());
     disks.map(|disk| disk.name.clone()).collect()
+}
+
+/// Whether a block, if there is one, has UEFI and does not say whether its variables persist.
+pub(crate) fn unspecified_efi_state(block: Option<&Normalized>) -> bool {
+    block.is_some_and(|block| {
+        block.firmware.kind == FirmwareType::Efi && block.firmware.persistent.is_none()
+    })
 }
 
 /// The MachineImages of a block, by name of the disk or CD-ROM.

@@ -135,7 +135,7 @@ fn is(leaf: Leaf<bool>, value: bool) -> bool {
 
 /// The violation for a requested value that another value, shown as `shown`, contradicts. It names the field that
 /// the user can change.
-fn conflict(
+pub(super) fn conflict(
     requested: Leaf<bool>,
     against: FieldPath,
     shown: &str,
@@ -236,11 +236,13 @@ fn boot_firmware(
         Firmware {
             kind: FirmwareType::Efi,
             secure_boot: Some(is_secure),
+            persistent: None,
         }
     } else {
         Firmware {
             kind: FirmwareType::Bios,
             secure_boot: None,
+            persistent: None,
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::words::{name_list, quoted};
 use super::disks::existing;
 use super::networks::network_name;
 use super::rule::{Check, Lookup, rules};
-use super::{firmware, form};
+use super::{firmware, form, state};
 
 rules! {
     "libvirt" Check::Lookup(hosts), on MACHINES, Always {
@@ -43,6 +43,10 @@ rules! {
         Refuse NoImagePool = "An image is named, and no LibvirtHost has a pool for images."
             because "Images are downloaded once for each host, into a pool of their own."
             fix "Set `imagePool` of a LibvirtHost, or drop the image."
+            crd Nothing,
+        Refuse TpmNotOffered = "The Machine is to have a TPM, and no LibvirtHost can emulate one."
+            because "libvirt emulates a TPM with swtpm; a host without it refuses to start the machine."
+            fix "Install swtpm on a LibvirtHost, or drop `tpm`."
             crd Nothing,
         Refuse ImageSourceNotAllowed = "No LibvirtHost fetches images from the source of an image, or a MachinePolicy does not allow it."
             because "The controller fetches images inside the operator's network. `imageSources` of a LibvirtHost say from where; without them only servers with public addresses are allowed. A policy says which images the Machines of a namespace are made from."
@@ -110,7 +114,7 @@ impl Requirement<'_> {
 }
 
 /// Rules [`Code::NoLibvirtHost`], [`Code::NoHostSelected`], [`Code::NetworkNotOffered`],
-/// [`Code::NoImagePool`], [`Code::ImageSourceNotAllowed`], [`Code::NoHostFits`] and [`Code::HypervEmulated`].
+/// [`Code::NoImagePool`], [`Code::TpmNotOffered`], [`Code::ImageSourceNotAllowed`], [`Code::NoHostFits`] and [`Code::HypervEmulated`].
 fn hosts(lookup: &Lookup<'_>, classes: &mut BTreeMap<String, String>, findings: &mut Findings) {
     if lookup.is_on_libvirt() {
         let guest = Guest {
@@ -261,6 +265,11 @@ fn requirements<'a>(
         }
     }
     requirements.extend(images::requirements(merged));
+    requirements.extend(state::requested_tpm(merged).map(|_| Requirement {
+        need: Need::Tpm,
+        path: state::tpm_path(merged),
+        value: None,
+    }));
     requirements
 }
 
@@ -282,7 +291,8 @@ fn needs_of<'a>(block: &'a Normalized, namespace: &str, catalog: &dyn Catalog) -
         Need::network(catalog.network(namespace, name)?)
     });
     let images = images::needs_of(block);
-    classes.chain(networks).chain(images).collect()
+    let tpm = block.tpm.map(|_| Need::Tpm);
+    classes.chain(networks).chain(images).chain(tpm).collect()
 }
 
 /// Rule [`Code::NoLibvirtHost`].
@@ -330,6 +340,16 @@ fn not_offered(requirement: &Requirement<'_>, hosts: &[Arc<HostRow>], findings: 
             findings.deny(requirement.fault(Code::NetworkNotOffered, Kind::Invalid, detail));
         }
         Need::Images => images::no_pool(requirement, findings),
+        Need::Tpm => {
+            let detail = "no LibvirtHost can emulate a TPM: install swtpm on one (package swtpm-tools), or drop tpm";
+            let code = Code::TpmNotOffered;
+            findings.deny(Violation::new(
+                requirement.path,
+                code,
+                Kind::Forbidden,
+                detail,
+            ));
+        }
         Need::Source(_) => images::source_not_allowed(requirement, hosts, findings),
     }
 }
@@ -399,7 +419,9 @@ fn no_host_fits(
         ),
     };
     let fault = match requirement.need {
-        Need::Images => Violation::new(requirement.path, Code::NoHostFits, Kind::Forbidden, detail),
+        Need::Images | Need::Tpm => {
+            Violation::new(requirement.path, Code::NoHostFits, Kind::Forbidden, detail)
+        }
         Need::Class(_) | Need::Network { .. } | Need::Source(_) => {
             requirement.fault(Code::NoHostFits, Kind::Invalid, detail)
         }

@@ -1,10 +1,11 @@
 //! Fields of a Machine as a whole: backend, power state, node selector.
 
 use crate::api::choice::PowerState;
+use crate::bounds::GRACE_PERIOD_MAX;
 use crate::code::Code;
 use crate::field_path::FieldPath;
-use crate::normalize::Merged;
-use crate::violation::Findings;
+use crate::normalize::{Leaf, Merged};
+use crate::violation::{Findings, Kind, Violation};
 
 use super::form;
 use super::rule::{Check, Parts, Subject, rules};
@@ -20,6 +21,12 @@ rules! {
         Refuse UnsupportedPowerState = "The power state does not exist."
             because "Only the values that the message lists exist."
             fix "Take one of the values that the message lists."
+            crd All,
+    }
+    "machine" Check::Part(grace_period), on MACHINES_AND_TEMPLATES, Always {
+        Refuse InvalidGracePeriod = "The time that the guest has to shut down is below 0 or above a day."
+            because "A stop or a deletion waits that long for a guest that does not react."
+            fix "Give 0 to 86400 seconds."
             crd All,
     }
     "machine" Check::Part(node_selector), on MACHINES, Always, and [InvalidLabel] {}
@@ -51,6 +58,28 @@ pub(super) fn desired_power_state(
     let leaf = merged.own("powerState", |spec| spec.power_state.as_deref());
     let code = Code::UnsupportedPowerState;
     form::choice(leaf, PowerState::Running, code, findings)
+}
+
+/// The time in seconds that the guest has to shut down.
+pub(super) fn requested_grace_period(merged: &Merged<'_>) -> Leaf<i64> {
+    merged.pick(
+        "terminationGracePeriodSeconds",
+        |spec| spec.termination_grace_period_seconds,
+        |template| template.termination_grace_period_seconds,
+    )
+}
+
+/// Rule [`Code::InvalidGracePeriod`].
+fn grace_period(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
+    let leaf = requested_grace_period(subject.merged);
+    let Some(seconds) = leaf.value else { return };
+    let valid = u32::try_from(seconds).ok();
+    parts.grace_period = valid.filter(|seconds| *seconds <= GRACE_PERIOD_MAX);
+    if parts.grace_period.is_none() {
+        let detail = format!("must be from 0 to {GRACE_PERIOD_MAX} seconds");
+        let fault = Violation::new(leaf.path, Code::InvalidGracePeriod, Kind::Invalid, detail);
+        findings.deny(fault.value(seconds.to_string()));
+    }
 }
 
 /// Rule [`Code::InvalidLabel`] for the node selector.

@@ -15,6 +15,7 @@
 mod block;
 mod boot;
 mod classes;
+mod clock;
 pub(crate) mod cloud_init;
 mod disks;
 pub(crate) mod display;
@@ -41,6 +42,7 @@ mod references;
 mod room;
 pub(crate) mod rule;
 mod sizing;
+mod state;
 mod uniqueness;
 pub mod update;
 
@@ -95,7 +97,10 @@ pub const ALL: &[&[Rule]] = &[
     boot::RULES,
     firmware::RULES,
     display::RULES,
+    state::RULES,
+    clock::RULES,
     update::refused::RULES,
+    update::discarded::RULES,
     update::warnings::RULES,
     update::kept::RULES,
     networkconfigurations::RULES,
@@ -306,6 +311,9 @@ pub(crate) fn resolve(
         memory: parts.memory?,
         machine_type: parts.machine_type?,
         firmware: parts.firmware?,
+        tpm: parts.tpm,
+        timezone: parts.timezone,
+        termination_grace_period_seconds: parts.grace_period,
         features: parts.features?,
         disks: parts.disks?,
         display: parts.display,

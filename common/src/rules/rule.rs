@@ -27,7 +27,7 @@ use crate::api::network::NetworkConfigurationSpec;
 use crate::api::normalized::{
     ExistingDisk, Firmware, Normalized, NormalizedCdrom, NormalizedConsole, NormalizedCpu,
     NormalizedDisk, NormalizedDisplay, NormalizedFeatures, NormalizedMemory, NormalizedNetwork,
-    TemplatePin,
+    NormalizedTpm, TemplatePin,
 };
 use crate::bounds::VCPUS_MAX;
 use crate::catalog::{Catalog, MachineName, Policy};
@@ -286,6 +286,8 @@ pub(crate) struct Update<'a> {
     pub(crate) backend: Backend,
     /// Names of the disks whose image is not yet in their volume.
     pub(crate) incomplete_imports: &'a [String],
+    /// What the annotation `discard-state` of the new object names; empty without it.
+    pub(crate) discarded_state: &'a str,
     /// Whether the machine runs and is to keep running.
     pub(crate) runs: bool,
 }
@@ -309,6 +311,9 @@ pub(crate) struct Parts {
     pub(crate) display: Option<NormalizedDisplay>,
     /// Also `None` for a Machine that says nothing about its console.
     pub(crate) console: Option<NormalizedConsole>,
+    pub(crate) tpm: Option<NormalizedTpm>,
+    pub(crate) timezone: Option<String>,
+    pub(crate) grace_period: Option<u32>,
 }
 
 /// Declares the rules of a file and the codes that they report.

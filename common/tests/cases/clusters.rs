@@ -109,6 +109,8 @@ struct Host {
     spec: LibvirtHostSpec,
     /// Of its status.
     allocatable: Option<HostResources>,
+    /// Of its status.
+    tpm: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -164,7 +166,8 @@ impl From<Cluster> for StaticCatalog {
                 .hosts
                 .into_iter()
                 .map(|(name, host)| {
-                    let row = HostRow::new(name, host.labels, host.spec, host.allocatable);
+                    let mut row = HostRow::new(name, host.labels, host.spec, host.allocatable);
+                    row.tpm = host.tpm;
                     Arc::new(row)
                 })
                 .collect(),

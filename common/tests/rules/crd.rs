@@ -12,7 +12,12 @@ use crate::harness::kind_name;
 use crate::paths::schema;
 
 /// The beginning of each CEL rule's message, and the codes under which the webhook refuses the same.
-const CEL: [(&str, &[Code]); 54] = [
+const CEL: [(&str, &[Code]); 56] = [
+    ("persistent needs efi", &[Code::PersistentNeedsEfi]),
+    (
+        "persistent needs a TPM that is enabled",
+        &[Code::PersistentNeedsTpm],
+    ),
     ("the name of a ", &[Code::InvalidName]),
     (
         "small, medium and large are built in",

@@ -102,6 +102,10 @@ fn changed(field: Field) -> Value {
         Field::ConsoleLog => json!({"console": {"log": true}}),
         Field::MachineType => json!({"domain": {"machine": {"type": "pc"}}}),
         Field::Efi => bootloader(json!({"efi": true})),
+        Field::PersistentEfi => bootloader(json!({"efi": true, "persistent": true})),
+        Field::Clock => json!({"domain": {"clock": {"timezone": "Europe/Oslo"}}}),
+        Field::GracePeriod => json!({"terminationGracePeriodSeconds": 600}),
+        Field::Tpm => json!({"domain": {"devices": {"tpm": {}}}}),
         Field::SecureBoot => bootloader(json!({"efi": true, "secureBoot": true})),
         Field::Backend => json!({"backend": "libvirt"}),
         Field::DiskStorageClass => item("disks", 0, json!({"storageClass": "fast-ssd"})),
@@ -173,6 +177,9 @@ fn change(field: Field, backend: Backend, power_state: &str) -> Changed {
     let (mut old, mut new) = (before(), changed(field));
     if field == Field::SecureBoot {
         old["domain"] = json!({"firmware": {"bootloader": {"efi": true}}});
+    }
+    if field == Field::PersistentEfi {
+        old["domain"] = json!({"firmware": {"bootloader": {"efi": true, "persistent": false}}});
     }
     if backend == Backend::Libvirt {
         on_libvirt(&mut old);

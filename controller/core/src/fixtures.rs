@@ -81,9 +81,13 @@ pub fn block() -> Normalized {
         },
         machine_type: MachineType::Q35,
         firmware: Firmware {
+            persistent: None,
             kind: FirmwareType::Bios,
             secure_boot: None,
         },
+        tpm: None,
+        timezone: None,
+        termination_grace_period_seconds: None,
         features: NormalizedFeatures {
             acpi: true,
             apic: true,

@@ -391,6 +391,20 @@ impl Machine {
             Block::Missing | Block::Unreadable(_) | Block::Stale => None,
         }
     }
+
+    /// Whether the annotation `discard-state` has no effect any more: nothing that it names is kept by the block.
+    pub fn has_discarded_state(&self) -> bool {
+        let named = self.annotation(names::ANNOTATION_DISCARD_STATE);
+        let Some((named, block)) = named.zip(self.desired()) else {
+            return false;
+        };
+        let is_kept = |name: &str| match name {
+            "efi" => block.firmware.persistent == Some(true),
+            "tpm" => block.tpm.is_some_and(|tpm| tpm.persistent),
+            _ => false,
+        };
+        !named.split(',').any(|name| is_kept(name.trim()))
+    }
 }
 
 #[cfg(test)]

@@ -53,6 +53,8 @@ pub enum Precondition {
     NotBoundElsewhere,
     /// No other guest, and no pod, uses an existing claim or volume that the guest would get, unless they share it.
     ExistingDisksFree,
+    /// EFI variables and the content of the TPM, if they are to be kept, are not removed by the effect.
+    StateKept,
 }
 
 impl Effect {
@@ -73,7 +75,7 @@ impl Effect {
     pub const fn preconditions(self) -> &'static [Precondition] {
         use Precondition::{
             Deletable, ExistingDisksFree, Incomplete, LeaseHeld, NeverRan, NotABackingFile,
-            NotBoundElsewhere, Owned, Unchanged, Unused,
+            NotBoundElsewhere, Owned, StateKept, Unchanged, Unused,
         };
         match self {
             Self::DeleteVolume => &[
@@ -89,7 +91,8 @@ impl Effect {
             Self::RemoveUnusedImage => &[LeaseHeld, Unchanged, Unused, NotABackingFile],
             Self::Replace => &[LeaseHeld, Owned, NeverRan],
             Self::Define | Self::Start => &[LeaseHeld, Owned, NotBoundElsewhere, ExistingDisksFree],
-            Self::Stop | Self::Undefine => &[LeaseHeld, Owned, NotBoundElsewhere],
+            Self::Stop => &[LeaseHeld, Owned, NotBoundElsewhere],
+            Self::Undefine => &[LeaseHeld, Owned, NotBoundElsewhere, StateKept],
         }
     }
 

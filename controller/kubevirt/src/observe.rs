@@ -1,6 +1,6 @@
 //! Observation of a Machine, from the caches without asking the API server.
 //!
-//! The one exception are the users' Secrets. Their content is not cached, because a controller that holds every Secret
+//! One exception is the claim with the state of a guest whose Machine is deleted. The other are the users' Secrets. Their content is not cached, because a controller that holds every Secret
 //! of the cluster would be a target. They are read only while something still has to be rendered from them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource as _};
 
+use crate::apply::live::state_claims;
 use crate::apply::preconditions::other_user;
 use crate::caches::KubeVirtCaches;
 use crate::evictions::eviction;
@@ -62,6 +63,9 @@ impl Observer {
             observed.secrets_error = Some(error.message());
         }
         self.users(machine, &mut observed).await;
+        if machine.is_deleting() && may_have_state(machine, &observed) {
+            observed.state_claims = state_claims(&self.api, machine).await?;
+        }
         observed.eviction = eviction(&self.api, machine, &observed).await?;
         Ok(observed)
     }
@@ -139,6 +143,18 @@ fn left_disk(claim: Option<&Claim>, machine: &Machine, caches: &Caches) -> Optio
         ),
         is_shareable: false,
     })
+}
+
+/// Whether KubeVirt may have made a claim for the state of the guest. Without the VirtualMachine the block says so.
+fn may_have_state(machine: &Machine, observed: &Observed) -> bool {
+    let Some(vm) = &observed.vm else {
+        return machine.desired().is_none_or(|block| block.keeps_state());
+    };
+    let domain = &vm.spec.template.spec.domain;
+    let efi = domain.firmware.bootloader.efi.as_ref();
+    let tpm = domain.devices.tpm.as_ref();
+    efi.is_some_and(|efi| efi.persistent == Some(true))
+        || tpm.is_some_and(|tpm| tpm.persistent == Some(true))
 }
 
 /// The part of the observation that comes from the caches.
@@ -227,6 +243,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         claims,
         existing: existing(observer, machine),
         taken,
+        state_claims: vec![],
         data_volumes,
         sources,
         image_namespace: observer.image_namespace.clone(),

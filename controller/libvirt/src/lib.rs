@@ -15,6 +15,7 @@ mod domain_effects;
 #[cfg(test)]
 pub(crate) mod environment;
 mod failure;
+mod firmware_state;
 mod guard;
 mod hosts;
 mod images;

@@ -166,6 +166,9 @@ fn hardware(block: &Normalized, info: &HostInfo) -> Result<(), String> {
     if block.firmware.secure_boot == Some(true) && !info.secure_boot {
         return Err("has no EFI firmware with secure boot (install ovmf there)".into());
     }
+    if block.tpm.is_some() && !info.tpm {
+        return Err("cannot emulate a TPM (install swtpm there)".into());
+    }
     Ok(())
 }
 

@@ -172,6 +172,8 @@ fn holds(
             Some(_) => keeps("it is complete"),
         },
         Precondition::NotBoundElsewhere => guard.check_binding(),
+        // No volume holds the state of a firmware.
+        Precondition::StateKept => Ok(()),
     }
 }
 

@@ -29,6 +29,7 @@ use super::{
     pods::Launcher,
     retry,
     start_failure::with_transition,
+    state,
     storage::DATA_VOLUME,
     vm_state_machine::{self, Change, Claims, Input},
 };
@@ -53,6 +54,9 @@ const NETWORK: Kind = Kind {
     name: "NetworkAttachmentDefinition",
     plural: "network-attachment-definitions",
 };
+
+/// Pause while the claim of EFI variables and TPM cannot be made.
+const STATE_RETRY: Duration = Duration::from_millis(500);
 
 /// KubeVirt's finalizers.
 const MACHINE_FINALIZER: &str = "kubevirt.io/virtualMachineControllerFinalize";
@@ -132,6 +136,12 @@ async fn reconcile(
     let machine = serde_json::to_value(&machine)?;
     let instance = instance.map(|i| serde_json::to_value(&i)).transpose()?;
 
+    if let Some(instance) = &instance
+        && !state::reconcile(&context, &namespace, instance).await?
+    {
+        // virt-controller tries again, and the VirtualMachine stays Starting.
+        return Ok(Action::requeue(STATE_RETRY));
+    }
     let launcher = Launcher::of(&context, &namespace, instance.as_ref()).await?;
     if let Some(instance) = &instance
         && let Some(action) = launcher.step(instance, &instances, scenario).await?

@@ -5,7 +5,8 @@
 //!           │                        ├──► phases until it runs              `start`
 //!           │                        ├──► virt-launcher pod                 `launcher`
 //!           │                        ├──► hot-plugged resources, volumes    `rollout`, `hotplug`
-//!           │                        └──► live migrations                   `migration`
+//!           │                        ├──► live migrations                   `migration`
+//!           │                        └──► claim of EFI variables and TPM    `state`
 //!           └──► starts that failed                                         `start_failure`
 //! subresources and admission of virt-api                                    `virt_api`
 //! the KubeVirt object                                                       `installation`
@@ -33,6 +34,7 @@ mod rollout;
 mod scenario;
 mod start;
 mod start_failure;
+mod state;
 mod storage;
 mod virt_api;
 mod vm_state_machine;

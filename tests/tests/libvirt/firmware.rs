@@ -1,5 +1,8 @@
 //! The firmware that the guest reports. EFI needs more memory than a BIOS to unpack a kernel.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use serde_json::json;
 
 use crate::environment::Environment;
@@ -31,4 +34,60 @@ async fn the_guest_reports_the_requested_firmware() {
         env.delete(name).await;
     }
     assert_eq!(std::fs::read_dir(&nvram).unwrap().count(), 0);
+}
+
+/// The files below a folder with their contents, sorted; the folder of a domain is named for its uuid.
+fn files_below(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(files_below(&path));
+        } else if path.extension().is_some_and(|end| end == "permall") {
+            files.push((path.clone(), fs::read(&path).unwrap()));
+        }
+    }
+    files.sort();
+    files
+}
+
+/// The guest's kernel has no driver of a TPM, so the files of swtpm are compared.
+#[tokio::test]
+async fn efi_variables_and_the_tpm_survive_a_stop_and_stay_with_a_disk_that_is_kept() {
+    let Some(env) = Environment::new().await else {
+        return;
+    };
+    let spec = |power: &str| {
+        json!({
+            "resources": {"cpu": {"cores": 1}, "memory": {"size": "512Mi"}},
+            "powerState": power,
+            "disks": [{"name": "data", "size": "1Gi", "reclaimPolicy": "Retain"}],
+            "domain": {
+                "clock": {"timezone": "Europe/Oslo"},
+                "devices": {"tpm": {"persistent": true}},
+                "firmware": {"bootloader": {"efi": true}},
+            },
+        })
+    };
+    env.apply("state", &spec("Running")).await;
+    env.until_report("state", "its firmware", |report| report.firmware == "efi")
+        .await;
+    let nvram = env.libvirt.path("lib/qemu/nvram");
+    let swtpm = env.libvirt.path("lib/swtpm");
+    let variables = || fs::read_dir(&nvram).unwrap().count();
+    assert_eq!(variables(), 1);
+    env.apply("state", &spec("Stopped")).await;
+    env.until("state", "to stop", |it| it["status"]["phase"] == "Stopped")
+        .await;
+    let tpm = files_below(&swtpm);
+    assert_eq!(tpm.len(), 1, "swtpm has written its state");
+    assert_eq!(variables(), 1);
+
+    env.apply("state", &spec("Running")).await;
+    env.until_report("state", "to have booted again", |report| report.boots > 1)
+        .await;
+    let again = files_below(&swtpm);
+    assert_eq!(again[0].0, tpm[0].0, "the TPM is the same one");
+    env.delete("state").await;
+    assert_eq!((variables(), files_below(&swtpm).len()), (1, 1));
 }

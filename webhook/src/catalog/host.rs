@@ -31,6 +31,7 @@ impl Host {
         let labels = self.metadata.labels.unwrap_or_default();
         let status = self.status.unwrap_or_default();
         let mut row = HostRow::new(name, labels, self.spec?, status.allocatable);
+        row.tpm = status.tpm;
         row.kept = kept_by_namespace(&status.kept_volumes);
         Some(Arc::new(row))
     }

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::choice::MachineTypeName;
+use crate::api::schema;
 
 /// The virtual hardware.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -19,6 +20,12 @@ use crate::api::choice::MachineTypeName;
     }
 ]))]
 pub struct Domain {
+    /// Hardware clock of the guest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock: Option<DomainClock>,
+    /// Devices of the virtual hardware besides disks and network cards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devices: Option<DomainDevices>,
     /// Features of the virtual hardware.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub features: Option<Features>,
@@ -28,6 +35,46 @@ pub struct Domain {
     /// Chipset of the virtual hardware.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineKind>,
+}
+
+/// Hardware clock of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DomainClock {
+    /// Time zone of the time that the hardware clock shows: the name of an IANA time zone with its area, such as
+    /// Europe/Oslo, or UTC. Default UTC. Windows expects the local time, Linux UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::TimeZoneName>")]
+    pub timezone: Option<String>,
+}
+
+/// Devices of a machine besides disks and network cards.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DomainDevices {
+    /// Emulated TPM 2.0. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tpm: Option<Tpm>,
+}
+
+/// An emulated TPM 2.0.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.persistent) || !self.persistent || !has(self.enabled) || self.enabled",
+        "message": "persistent needs a TPM that is enabled"
+    }
+]))]
+pub struct Tpm {
+    /// Whether the machine has a TPM. Default true where tpm is written; false removes the TPM of a template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// Whether the content of the TPM, such as the keys that encrypt a disk, outlasts the guest. Default false: the
+    /// content may be lost whenever the guest is off. Setting it to false discards the content and needs the
+    /// annotation machine.vitistack.io/discard-state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub persistent: Option<bool>,
 }
 
 /// Chipset of a machine.
@@ -78,12 +125,22 @@ pub struct FirmwareIntent {
     {
         "rule": "!has(self.secureBoot) || !self.secureBoot || !has(self.efi) || self.efi",
         "message": "secureBoot needs efi"
+    },
+    {
+        "rule": "!has(self.persistent) || !self.persistent || !has(self.efi) || self.efi",
+        "message": "persistent needs efi"
     }
 ]))]
 pub struct Bootloader {
     /// Whether the guest boots with UEFI instead of BIOS. Needs acpi. Default false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub efi: Option<bool>,
+    /// Whether the variables of the UEFI firmware, such as its boot entries, outlast the guest. Needs efi. Default
+    /// true with efi; a machine that was created with efi before this field was supported keeps none on KubeVirt until
+    /// it is set. Setting it to false discards the variables and needs the annotation
+    /// machine.vitistack.io/discard-state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub persistent: Option<bool>,
     /// Whether the firmware starts signed code only (Secure Boot). Needs efi and the machine type
     /// pc-q35. Default false.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -16,7 +16,9 @@ pub use self::cloud_init::{
     CloudInit, OpenObject, SecretKeyRef, TemplateCloudInit, is_object, is_text,
 };
 pub use self::display::{Console, Display, LocalSecretRef, TemplateDisplay};
-pub use self::domain::{Bootloader, Domain, Features, FirmwareIntent, MachineKind};
+pub use self::domain::{
+    Bootloader, Domain, DomainClock, DomainDevices, Features, FirmwareIntent, MachineKind, Tpm,
+};
 pub use self::network::Network;
 pub use self::resources::{Cpu, Memory, Resources};
 pub use self::storage::{Cdrom, Disk, Image, ImageSecretRef, VolumeSelector};
@@ -133,6 +135,12 @@ pub struct MachineSpec {
     /// template's value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<Domain>,
+
+    /// Time in seconds that the guest has to shut down before its power is cut, from 0 to 86400. Default: the
+    /// template's value, else that of the backend: 180 on KubeVirt, 60 on libvirt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = bounds::GRACE_PERIOD_MAX))]
+    pub termination_grace_period_seconds: Option<i64>,
 
     /// Labels, at most 64, that a node (KubeVirt) or a LibvirtHost (libvirt) must have to run the
     /// machine. Default: none, so any node or host.

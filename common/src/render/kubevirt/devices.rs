@@ -1,7 +1,7 @@
 //! Disks, CD-ROM drives and network cards, each with its volume or network.
 
 use super::types::{
-    ClaimSource, Devices, Disk, DiskTarget, Interface, Multus, Network, Present, Video, Volume,
+    ClaimSource, Devices, Disk, DiskTarget, Interface, Multus, Network, Present, Tpm, Video, Volume,
 };
 use super::volume::{claim_of_medium, medium};
 use crate::api::choice::{AccessMode, Choice as _, DiskBus, DisplayType, NicModel};
@@ -149,5 +149,8 @@ pub(super) fn devices(block: &Normalized, disks: Vec<Disk>, interfaces: Vec<Inte
         disks,
         interfaces,
         rng: Some(Present {}),
+        tpm: block.tpm.map(|tpm| Tpm {
+            persistent: Some(tpm.persistent),
+        }),
     }
 }

@@ -55,25 +55,28 @@ fn hyperv() -> Hyperv {
     }
 }
 
-/// The clock that the Windows enlightenments need; other guests get KubeVirt's default clock.
+/// The clock that the Windows enlightenments need, and the time zone; other guests get KubeVirt's default clock, which
+/// shows UTC.
 pub(super) fn clock(block: &Normalized) -> Option<Clock> {
     let tick = |policy: &str| {
         Some(TickPolicy {
             tick_policy: policy.to_owned(),
         })
     };
-    block.features.hyperv.then(|| Clock {
-        utc: Some(Present {}),
-        timer: Timer {
-            hpet: Some(Presence {
-                present: Some(false),
-            }),
-            hyperv: Some(Presence {
-                present: Some(true),
-            }),
-            pit: tick("delay"),
-            rtc: tick("catchup"),
-        },
+    let timer = block.features.hyperv.then(|| Timer {
+        hpet: Some(Presence {
+            present: Some(false),
+        }),
+        hyperv: Some(Presence {
+            present: Some(true),
+        }),
+        pit: tick("delay"),
+        rtc: tick("catchup"),
+    });
+    (timer.is_some() || block.timezone.is_some()).then(|| Clock {
+        utc: block.timezone.is_none().then_some(Present {}),
+        timezone: block.timezone.clone(),
+        timer: timer.unwrap_or_default(),
     })
 }
 
@@ -87,6 +90,7 @@ pub(super) fn firmware(machine: &Identity<'_>, block: &Normalized) -> Firmware {
         FirmwareType::Efi => Bootloader {
             bios: None,
             efi: Some(Efi {
+                persistent: block.firmware.persistent,
                 secure_boot: Some(block.firmware.secure_boot.unwrap_or(false)),
             }),
         },

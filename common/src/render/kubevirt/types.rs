@@ -116,6 +116,8 @@ objects! {
         networks: Vec<Network>,
         /// Labels of the nodes that the guest may run on.
         node_selector: BTreeMap<String, String>,
+        /// Seconds from the request to shut down until the power is cut; absent: KubeVirt's default.
+        termination_grace_period_seconds: Option<u32>,
         /// Volumes, one per disk of the domain.
         volumes: Vec<Volume>,
     }
@@ -140,6 +142,8 @@ objects! {
     Clock {
         /// Present: the hardware clock shows UTC.
         utc: Option<Present>,
+        /// Time zone whose time the hardware clock shows.
+        timezone: Option<String>,
         /// Settings of the timers.
         timer: Timer,
     }
@@ -205,6 +209,8 @@ objects! {
     }
     /// Settings of the UEFI firmware.
     Efi {
+        /// Whether the firmware's variables outlast the instance; absent: no.
+        persistent: Option<bool>,
         /// Whether Secure Boot is on.
         secure_boot: Option<bool>,
     }
@@ -281,8 +287,15 @@ objects! {
         network_interface_multiqueue: Option<bool>,
         /// Source of random numbers.
         rng: Option<Present>,
+        /// Emulated TPM 2.0.
+        tpm: Option<Tpm>,
         /// Graphics card; absent: KubeVirt chooses.
         video: Option<Video>,
+    }
+    /// An emulated TPM 2.0.
+    Tpm {
+        /// Whether its content outlasts the instance.
+        persistent: Option<bool>,
     }
     /// A graphics card.
     Video {

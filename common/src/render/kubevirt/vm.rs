@@ -75,6 +75,7 @@ pub fn virtual_machine(input: &VirtualMachineInput<'_>) -> VirtualMachine {
                 eviction_strategy: "LiveMigrateIfPossible".into(),
                 networks,
                 node_selector: block.node_selector.clone(),
+                termination_grace_period_seconds: block.termination_grace_period_seconds,
                 volumes,
             },
         },

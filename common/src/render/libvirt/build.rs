@@ -55,7 +55,12 @@ pub fn domain(input: &DomainInput<'_>) -> Domain {
     let DomainInput { machine, block, .. } = input;
     let disks = disks(input);
     let nics = nics(input);
-    let Firmware { kind, secure_boot } = block.firmware;
+    // libvirt keeps the firmware's variables in any case, so their persistence is no part of the definition.
+    let Firmware {
+        kind,
+        persistent: _,
+        secure_boot,
+    } = block.firmware;
     let memory = |amount: Bytes| amount.round_up_to(MEMORY_UNIT);
     Domain {
         name: domain_name(machine.namespace, machine.name, machine.uid),
@@ -76,9 +81,12 @@ pub fn domain(input: &DomainInput<'_>) -> Domain {
         machine: block.machine_type.as_str().to_owned(),
         firmware: Firmware {
             secure_boot: (kind == FirmwareType::Efi).then(|| secure_boot.unwrap_or_default()),
+            persistent: None,
             kind,
         },
         nvram: None,
+        tpm: block.tpm,
+        timezone: block.timezone.clone(),
         features: block.features,
         controllers: controllers(block, &disks, nics.len()),
         disks,

@@ -96,6 +96,14 @@ impl Domain {
             (FirmwareType::Efi, _) => "efi",
         };
         differences.restart("firmware", firmware(running), firmware(self));
+        let tpm = |it: &Self| match it.tpm {
+            None => "none",
+            Some(tpm) if tpm.persistent => "persistent",
+            Some(_) => "not persistent",
+        };
+        differences.restart("tpm", tpm(running), tpm(self));
+        let zone = |it: &Self| it.timezone.clone().unwrap_or_else(|| "UTC".to_owned());
+        differences.restart("clock.timezone", zone(running), zone(self));
         let (current, desired) = (running.features, self.features);
         differences.restart("features.acpi", current.acpi, desired.acpi);
         differences.restart("features.apic", current.apic, desired.apic);

@@ -11,7 +11,9 @@ use super::limits;
 use super::metadata::DomainMetadata;
 use super::xml::Element;
 use crate::api::choice::{Choice as _, CpuMode, FirmwareType};
-use crate::api::normalized::{Firmware, NormalizedCpu, NormalizedFeatures, NormalizedMemory};
+use crate::api::normalized::{
+    Firmware, NormalizedCpu, NormalizedFeatures, NormalizedMemory, NormalizedTpm,
+};
 use crate::quantity::Bytes;
 
 /// Attempts to take a spin lock before a Windows guest notifies the hypervisor. Microsoft recommends
@@ -79,6 +81,11 @@ pub struct Domain {
     pub firmware: Firmware,
     /// Path of the file with the firmware's variables, chosen by libvirt at the first start.
     pub nvram: Option<String>,
+    /// Emulated TPM 2.0; libvirt keeps the content of a persistent one when the domain is undefined, unless it is told
+    /// otherwise.
+    pub tpm: Option<NormalizedTpm>,
+    /// Time zone of the hardware clock; `None`: UTC.
+    pub timezone: Option<String>,
     /// ACPI, APIC and Hyper-V enlightenments.
     pub features: NormalizedFeatures,
     /// Controllers of all buses, sorted by kind and index.
@@ -229,8 +236,12 @@ impl Domain {
         let timer = |name: &str| Element::new("timer").attr("name", name);
         let is_kvm = self.virt_type == VirtType::Kvm;
         let hyperv = self.features.hyperv && is_kvm;
-        Element::new("clock")
-            .attr("offset", "utc")
+        let clock = Element::new("clock");
+        let clock = match &self.timezone {
+            None => clock.attr("offset", "utc"),
+            Some(zone) => clock.attr("offset", "timezone").attr("timezone", zone),
+        };
+        clock
             .child(timer("rtc").attr("tickpolicy", "catchup"))
             .child(timer("pit").attr("tickpolicy", "delay"))
             .child(timer("hpet").attr("present", "no"))
@@ -277,7 +288,21 @@ impl Domain {
             .child(single("video", video))
             .child(single("memballoon", balloon))
             .child(single("rng", rng))
+            .children(self.tpm.map(tpm))
     }
+}
+
+/// The interface CRB, which every guest system with a driver for TPM 2.0 supports.
+fn tpm(tpm: NormalizedTpm) -> Element {
+    let backend = Element::new("backend")
+        .attr("type", "emulator")
+        .attr("version", "2.0");
+    let backend = if tpm.persistent {
+        backend.attr("persistent_state", "yes")
+    } else {
+        backend
+    };
+    Element::new("tpm").attr("model", "tpm-crb").child(backend)
 }
 
 fn memory(name: &str, amount: Bytes) -> Element {

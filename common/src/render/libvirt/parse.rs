@@ -11,7 +11,9 @@ use super::limits::has_vcpu_quota;
 use super::metadata::DomainMetadata;
 use super::xml::{self, XmlError, all, attribute, find, text, value};
 use crate::api::choice::{CpuMode, FirmwareType};
-use crate::api::normalized::{Firmware, NormalizedCpu, NormalizedFeatures, NormalizedMemory};
+use crate::api::normalized::{
+    Firmware, NormalizedCpu, NormalizedFeatures, NormalizedMemory, NormalizedTpm,
+};
 use crate::quantity::Bytes;
 
 impl Domain {
@@ -52,6 +54,10 @@ impl Domain {
             machine: machine.to_owned(),
             firmware: firmware(root),
             nvram: text(root, &["os", "nvram"]).map(ToOwned::to_owned),
+            tpm: find(devices, &["tpm", "backend"]).map(|backend| NormalizedTpm {
+                persistent: backend.attribute("persistent_state") == Some("yes"),
+            }),
+            timezone: attribute(root, &["clock"], "timezone").map(ToOwned::to_owned),
             features: NormalizedFeatures {
                 acpi: features("acpi"),
                 apic: features("apic"),
@@ -112,11 +118,13 @@ fn firmware(root: Node<'_, '_>) -> Firmware {
         Firmware {
             kind: FirmwareType::Efi,
             secure_boot: Some(loader("secure") == Some("yes")),
+            persistent: None,
         }
     } else {
         Firmware {
             kind: FirmwareType::Bios,
             secure_boot: None,
+            persistent: None,
         }
     }
 }

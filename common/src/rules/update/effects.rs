@@ -139,6 +139,12 @@ effects! {
     Hyperv            "domain.features.hyperv"      Restart              Restart,
     Efi               "domain.firmware.bootloader.efi"        RefusedWhileRunning RefusedWhileRunning,
     SecureBoot        "domain.firmware.bootloader.secureBoot" RefusedWhileRunning RefusedWhileRunning,
+    // A libvirt host keeps the variables in a file in any case; without persistence each start begins with new ones.
+    PersistentEfi     "domain.firmware.bootloader.persistent" Restart         Live,
+    Clock             "domain.clock"                Restart              Restart,
+    // A libvirt host is asked to shut the guest down by the controller, which also counts the time.
+    GracePeriod       "terminationGracePeriodSeconds" Restart            Live,
+    Tpm               "domain.devices.tpm"          Restart              Restart,
     // KubeVirt places the guest anew when it is migrated, but does not migrate it for that. A Machine that is bound to
     // a libvirt host stays there.
     NodeSelector      "nodeSelector"                MigrationOrRestart   Nothing,

@@ -11,8 +11,10 @@
 //! violations are reported together with those of form. `warnings` and `kept` run only for an object that is accepted.
 //! `pending` returns the action of `status.pendingChanges`.
 
+pub(super) mod discarded;
 mod effects;
 mod existing;
+mod hardware;
 pub(super) mod kept;
 mod pending;
 pub(super) mod refused;

@@ -1,6 +1,5 @@
 //! Warnings of changes that are accepted and do not take effect at once, from the table of effects.
 
-use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use crate::api::choice::{Backend, Choice as _, DisplayType, MachineType, VideoModel};
@@ -12,11 +11,12 @@ use crate::normalize::{Item, Merged, Named};
 use crate::render::libvirt::hotplug;
 use crate::rules::disks::existing;
 use crate::rules::rule::{Check, Update, rules};
-use crate::rules::{display, firmware, networks, sizing};
+use crate::rules::{display, networks, sizing};
 use crate::violation::Findings;
-use crate::words::{quoted, shortened};
+use crate::words::quoted;
 
 use super::effects::{Effect, Field};
+use super::hardware;
 
 rules! {
     "update" Check::Effect(at_restart), on MACHINES, Update {
@@ -44,8 +44,8 @@ fn at_restart(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
         findings,
     };
     sizes(merged, old, new, &mut warnings);
-    features(merged, old, new, &mut warnings);
     display(merged, old, new, &mut warnings);
+    hardware::warn(merged, old, new, &mut warnings);
     disks(merged, old, new, &mut warnings);
     nics(merged, old, new, &mut warnings);
     boot_order(merged, old, new, &mut warnings);
@@ -61,7 +61,7 @@ fn at_restart(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
 }
 
 /// Adds the warnings of [`Code::RestartRequired`].
-struct Warnings<'f> {
+pub(super) struct Warnings<'f> {
     backend: Backend,
     findings: &'f mut Findings,
 }
@@ -69,7 +69,7 @@ struct Warnings<'f> {
 impl Warnings<'_> {
     /// Warns of a change, unless it takes effect at once or never by the table. `fits`: whether
     /// the running guest can take it.
-    fn add(&mut self, field: Field, path: FieldPath, fits: bool, what: &str) {
+    pub(super) fn add(&mut self, field: Field, path: FieldPath, fits: bool, what: &str) {
         let when = match (field.effect(self.backend), self.backend) {
             (Effect::LiveOrRestart, Backend::Libvirt) if fits => return,
             // KubeVirt plugs in by a live migration, which the cluster may not allow.
@@ -92,7 +92,7 @@ impl Warnings<'_> {
         self.findings.warn(Code::RestartRequired, &text);
     }
 
-    fn field<T: PartialEq + Display>(
+    pub(super) fn field<T: PartialEq + Display>(
         &mut self,
         field: Field,
         path: FieldPath,
@@ -155,43 +155,6 @@ fn sizes(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut
     if was.max_size != was.size || is.max_size != is.size || own_bound {
         let bounds = (was.max_size, is.max_size);
         warnings.field(Field::MaxMemorySize, max_size, bounds, false);
-    }
-}
-
-fn features(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
-    let (was, is) = (&old.features, &new.features);
-    for (field, leaf, change) in [
-        (Field::Acpi, firmware::acpi(merged), (was.acpi, is.acpi)),
-        (Field::Apic, firmware::apic(merged), (was.apic, is.apic)),
-        (
-            Field::Hyperv,
-            firmware::hyperv(merged),
-            (was.hyperv, is.hyperv),
-        ),
-    ] {
-        warnings.field(field, leaf.path, change, false);
-    }
-    let labels = |labels: &BTreeMap<String, String>| {
-        let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
-        let labels = labels.collect::<Vec<_>>().join(",");
-        if labels.is_empty() {
-            "none".to_owned()
-        } else {
-            labels
-        }
-    };
-    let (was, is) = (&old.node_selector, &new.node_selector);
-    // A guest on KubeVirt that was placed by more labels is where it may be.
-    let is_placed =
-        new.backend == Backend::Kubevirt && is.iter().all(|it| was.get(it.0) == Some(it.1));
-    if was != is && !is_placed {
-        let what = format!(
-            "changes from {} to {}",
-            shortened(&labels(was)),
-            shortened(&labels(is))
-        );
-        let path = FieldPath::field("nodeSelector");
-        warnings.add(Field::NodeSelector, path, false, &what);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Reads from the API server, for decisions that must not use a cache.
 
+use common::names;
 use controller_core::client::{ApiError, GuardedClient};
+use controller_core::machine::Machine;
 use controller_core::objects::Meta;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -8,6 +10,8 @@ use kube::Api;
 use kube::api::ListParams;
 use kube::core::{ObjectList, Request};
 use serde::de::DeserializeOwned;
+
+use crate::objects::Claim;
 
 /// Objects per page of a list: a VirtualMachine has some 5 KiB, so a page stays below 3 MiB.
 const PAGE: u32 = 500;
@@ -62,6 +66,17 @@ where
             return Ok(None);
         }
     }
+}
+
+/// The claims that KubeVirt made for the state of the VirtualMachine of the Machine's name.
+pub(crate) async fn state_claims(
+    api: &GuardedClient,
+    machine: &Machine,
+) -> Result<Vec<Claim>, ApiError> {
+    let claims: Api<Claim> = Api::namespaced(api.client(), machine.namespace());
+    let label = format!("{}={}", names::LABEL_STATE, machine.name());
+    let params = ListParams::default().labels(&label);
+    Ok(api.read(claims.list(&params)).await?.items)
 }
 
 /// Fails unless the kind's CRD does not exist.

@@ -12,7 +12,7 @@
 
 mod answer;
 pub(crate) mod claim_user;
-mod live;
+pub(crate) mod live;
 pub(crate) mod preconditions;
 mod restored;
 #[cfg(test)]
@@ -117,7 +117,7 @@ async fn carry_out(
             let written = update::switch(&apply, events, uid, strategy).await?;
             Ok(Some(written))
         }
-        Action::DeleteVm { uid } => apply.delete::<VirtualMachine>(machine.name(), uid).await,
+        Action::DeleteVm { uid, .. } => apply.delete::<VirtualMachine>(machine.name(), uid).await,
         Action::DeleteInstance { uid, .. } => apply.delete::<Instance>(machine.name(), uid).await,
         Action::DeleteClaim(claim) => apply.delete_exact::<Claim>(claim.exact()).await,
         Action::RemoveRecreateRequest => {
@@ -128,6 +128,18 @@ async fn carry_out(
             let (written, before) = apply.protect(protection).await?;
             apply.report(events, before.protection(protection));
             Ok(Some(written))
+        }
+        Action::RemoveDiscardConfirmation => {
+            let annotation = names::ANNOTATION_DISCARD_STATE;
+            Ok(Some(remove_annotation(api, machine, annotation).await?))
+        }
+        Action::KeepState(claim) => {
+            let exact = claim.exact();
+            let mut body = claim.patch();
+            body["metadata"]["uid"] = json!(exact.uid());
+            body["metadata"]["resourceVersion"] = json!(exact.version());
+            let kept: Claim = apply.merge(exact.name(), &body).await?;
+            Ok(Some(Written::of(&kept)))
         }
         Action::ConfirmGuestGone => apply.confirm_guest_gone().await.map(|()| None),
     }

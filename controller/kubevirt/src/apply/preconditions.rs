@@ -8,6 +8,7 @@
 //! | `Unused` | here: live lists of the namespace's VirtualMachines, instances and pods |
 //! | `ExistingDisksFree` | here, for an action that lets a guest run: live lists as above |
 //! | `NeverRan` | here: the phase of the instance, read live |
+//! | `StateKept` | here: a live list of the claims that KubeVirt made for the state of the VirtualMachine |
 //! | `NotABackingFile`, `NotBoundElsewhere` | hold always: no claim is a file below another one, and KubeVirt places guests |
 //!
 //! [`DeletableClaim`]: crate::plan::action::DeletableClaim
@@ -23,6 +24,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::claim_user::{ClaimUser, UserKind};
 use super::live;
 use crate::objects::{Instance, VirtualMachine};
+use crate::plan::state::is_owned_by;
 use crate::plan::{Action, in_use};
 
 /// Fails if a precondition of the action does not hold now.
@@ -41,6 +43,7 @@ pub(super) async fn check(
             Precondition::Unused => unused(api, machine, action).await?,
             Precondition::ExistingDisksFree => existing_disks_free(api, machine, action).await?,
             Precondition::NeverRan => never_ran(api, machine).await?,
+            Precondition::StateKept => state_kept(api, machine, action).await?,
             Precondition::LeaseHeld
             | Precondition::Owned
             | Precondition::Deletable
@@ -51,6 +54,26 @@ pub(super) async fn check(
         }
     }
     Ok(())
+}
+
+/// Fails if a claim with state that is to be kept would be deleted with the VirtualMachine.
+async fn state_kept(api: &GuardedClient, machine: &Machine, action: &Action) -> Result<(), Failed> {
+    let Action::DeleteVm {
+        uid,
+        keeps_state: true,
+    } = action
+    else {
+        return Ok(());
+    };
+    let claims = live::state_claims(api, machine).await?;
+    match claims.iter().find(|claim| is_owned_by(claim, uid)) {
+        None => Ok(()),
+        Some(claim) => Err(ApiError::StaleCache(format!(
+            "PersistentVolumeClaim {} would be deleted with the VirtualMachine",
+            claim.name()
+        ))
+        .into()),
+    }
 }
 
 /// Fails if anything in the namespace uses the claim that the action would delete.

@@ -109,6 +109,16 @@ impl Environment for FakeCluster {
     fn break_precondition(&mut self, action: &Action, precondition: Precondition) -> bool {
         match (precondition, action) {
             (Precondition::LeaseHeld, _) => self.holds_lease = false,
+            (Precondition::StateKept, Action::DeleteVm { uid, .. }) => {
+                let owner = json!({
+                    "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+                    "name": "web", "uid": uid,
+                });
+                let claim = decode(json!({
+                    "metadata": {"name": "state", "ownerReferences": [owner]},
+                }));
+                self.claims.insert("state".into(), claim);
+            }
             (Precondition::Unused, Action::DeleteClaim(claim)) => {
                 let name = claim.exact().name().to_owned();
                 self.use_volume(&name);

@@ -173,6 +173,15 @@ impl FakeCluster {
         self.networks.insert(name.to_owned(), network);
     }
 
+    /// The claims that KubeVirt made for the state of the guest; read only for a Machine under deletion.
+    fn state_claims(&self) -> Vec<Claim> {
+        let machine = self.machine();
+        let claims = self.claims.values().filter(|claim| {
+            machine.is_deleting() && claim.label(names::LABEL_STATE) == Some(machine.name())
+        });
+        claims.cloned().collect()
+    }
+
     /// The observation of a backend whose caches are up to date.
     pub(crate) fn observed(&self) -> Observed {
         let machine = self.machine();
@@ -238,6 +247,7 @@ impl FakeCluster {
             existing: self.existing(),
             taken: BTreeMap::new(),
             claims,
+            state_claims: self.state_claims(),
             data_volumes,
             sources,
             image_namespace: "images".into(),

@@ -7,13 +7,14 @@ use common::render::kubevirt::types::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{FakeCluster, ORPHAN, decode, some_time};
 use crate::apply::claim_user::{ClaimUser, UserKind};
 use crate::apply::preconditions::{claim_at_risk, lets_run};
 use crate::objects::Claim;
 use crate::plan::action::{Action, ClaimPatch, Exact, ProtectedKind, Protection};
+use crate::plan::state::is_owned_by;
 use controller_core::backend::Act as _;
 use controller_core::laws::Refused;
 use controller_core::objects::{Meta, Secret};
@@ -128,7 +129,25 @@ impl FakeCluster {
                 let key = names::ANNOTATION_RUN_STRATEGY.to_owned();
                 annotations.insert(key, strategy.clone());
             }
-            Action::DeleteVm { uid } => {
+            Action::KeepState(kept) => {
+                let version = self.uid();
+                let exact = kept.exact();
+                let live = self.claims.get(exact.name()).ok_or(Refused)?;
+                refuse(!is_as_observed(live, exact))?;
+                let mut value = json!(live);
+                merge(&mut value, &kept.patch());
+                let mut changed: Claim = decode(value);
+                changed.metadata.resource_version = Some(version);
+                self.claims.insert(exact.name().to_owned(), changed);
+            }
+            Action::RemoveDiscardConfirmation => {
+                let machine = self.machine.as_mut().ok_or(Refused)?;
+                let annotations = machine.metadata.annotations.as_mut();
+                annotations.and_then(|it| it.remove(names::ANNOTATION_DISCARD_STATE));
+            }
+            Action::DeleteVm { uid, keeps_state } => {
+                let is_lost = |claim: &Claim| *keeps_state && is_owned_by(claim, uid);
+                refuse(self.claims.values().any(is_lost))?;
                 if let Some(live) = self.vm.as_mut() {
                     refuse(live.uid() != uid || is_protected(live))?;
                     live.metadata.deletion_timestamp = Some(some_time());
@@ -277,4 +296,22 @@ fn is_as_observed(live: &impl Meta, observed: &Exact) -> bool {
 /// The object if it is there and still the one with this uid.
 fn same<'a, K: Meta>(live: Option<&'a mut K>, uid: Option<&str>) -> Result<&'a mut K, Refused> {
     live.filter(|live| Some(live.uid()) == uid).ok_or(Refused)
+}
+
+/// Merges a patch (RFC 7386).
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (key, value) in patch {
+        if value.is_null() {
+            target.as_object_mut().unwrap().remove(key);
+        } else {
+            merge(&mut target[key.as_str()], value);
+        }
+    }
 }

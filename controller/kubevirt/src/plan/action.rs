@@ -13,6 +13,7 @@ use controller_core::objects::Meta;
 use controller_core::plan::Subject;
 use controller_core::preconditions::Effect;
 
+use super::state::KeptState;
 use crate::objects::{Claim, DataVolume};
 
 /// The actions for a Machine, in order, with the status to write.
@@ -46,7 +47,13 @@ pub(crate) enum Action {
     },
     DeleteVm {
         uid: String,
+        /// Whether claims with the state of the guest are kept.
+        keeps_state: bool,
     },
+    /// Keeps a claim with the state of the guest, which KubeVirt made.
+    KeepState(KeptState),
+    /// Removes the annotation that confirmed that state is discarded: it must not act on a later change.
+    RemoveDiscardConfirmation,
     /// Deletes the running instance; KubeVirt creates another one.
     DeleteInstance {
         uid: String,
@@ -103,7 +110,7 @@ pub(crate) struct Exact {
 
 impl Exact {
     /// `None` if the object has no uid or version: it has not come from an API server.
-    fn of(object: &impl Meta) -> Option<Self> {
+    pub(super) fn of(object: &impl Meta) -> Option<Self> {
         Some(Self {
             name: object.name().to_owned(),
             uid: object.meta().uid.clone()?,
@@ -213,6 +220,8 @@ impl Act for Action {
             | Self::UpdateSecret(_)
             | Self::SetProtection(_)
             | Self::RemoveRecreateRequest
+            | Self::KeepState(_)
+            | Self::RemoveDiscardConfirmation
             | Self::ConfirmGuestGone => None,
         }
     }
@@ -231,6 +240,8 @@ impl Act for Action {
             | Self::CreateImport(_)
             | Self::ReleaseClaim { .. }
             | Self::RemoveRecreateRequest
+            | Self::KeepState(_)
+            | Self::RemoveDiscardConfirmation
             | Self::DeleteDataVolume { .. } => Subject::Storage,
             Self::CreateSecret(_)
             | Self::UpdateSecret(_)
@@ -309,6 +320,20 @@ impl fmt::Display for Action {
                     "can be deleted now"
                 };
                 write!(f, "{kind} {name} {now}")
+            }
+            Self::KeepState(claim) => {
+                let name = claim.exact().name();
+                write!(
+                    f,
+                    "kept PersistentVolumeClaim {name} with the state of the guest"
+                )
+            }
+            Self::RemoveDiscardConfirmation => {
+                write!(
+                    f,
+                    "removed the annotation {}",
+                    names::ANNOTATION_DISCARD_STATE
+                )
             }
             Self::RemoveRecreateRequest => {
                 write!(

@@ -95,6 +95,11 @@ pub(crate) fn plan(
         .chain(restart.action)
         .chain(storage.growth)
         .chain(storage.releases)
+        .chain(
+            machine
+                .has_discarded_state()
+                .then_some(Action::RemoveDiscardConfirmation),
+        )
         .collect();
     let plan = report(machine, observed, now, &inputs, actions);
     let retry = observed.secrets_error.as_ref().map(|_| SECRETS_RETRY);

@@ -1,7 +1,7 @@
 //! The deletion of a Machine, in an order that loses no disk:
 //!
 //! ```text
-//! protection removed ─▶ VirtualMachine deleted ─▶ it and its instance observed as gone ─▶ claims by reclaim policy ─▶ finalizer
+//! protection removed ─▶ state kept ─▶ VirtualMachine deleted ─▶ it and its instance observed as gone ─▶ claims by reclaim policy ─▶ finalizer
 //! ```
 //!
 //! Labels and uid say which objects are the Machine's, and an annotation of each claim says its reclaim policy. So a
@@ -14,7 +14,7 @@ use super::action::Action;
 use super::observed::Observed;
 use super::protection::unprotect;
 use super::release::release_volume;
-use super::status;
+use super::{state, status};
 use controller_core::deletion::{Stage, Teardown};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
@@ -38,8 +38,15 @@ pub(crate) fn teardown(machine: &Machine, observed: &Observed) -> Teardown<Actio
     }
     let vm = observed.vm.as_ref().filter(|vm| vm.belongs_to(name, uid));
     if let Some(vm) = vm {
+        let keeps_state = state::is_kept(machine, observed);
+        let disown = keeps_state.then(|| state::disown(machine, vm, observed));
+        if let Some(actions) = disown.filter(|actions| !actions.is_empty()) {
+            let message = "the claim with EFI variables and TPM is taken out of the VirtualMachine's ownership, because a disk is kept";
+            return waiting(message.to_owned(), actions);
+        }
         let delete = (!vm.is_deleting()).then(|| Action::DeleteVm {
             uid: vm.uid().to_owned(),
+            keeps_state,
         });
         let message = format!("VirtualMachine {name} is being shut down and deleted");
         return waiting(message, delete.into_iter().collect());
@@ -58,6 +65,7 @@ pub(crate) fn teardown(machine: &Machine, observed: &Observed) -> Teardown<Actio
         .chain(observed.data_volumes.keys())
         .collect();
     let mut actions = vec![Action::ConfirmGuestGone];
+    actions.extend(state::set_aside(machine, observed));
     actions.extend(
         known
             .into_iter()

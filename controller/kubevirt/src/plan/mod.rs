@@ -24,6 +24,7 @@ mod release;
 mod restart;
 mod running;
 mod shared_import;
+pub(crate) mod state;
 mod status;
 mod storage;
 #[cfg(test)]

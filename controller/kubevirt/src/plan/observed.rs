@@ -62,6 +62,8 @@ pub(crate) struct Observed {
     pub(crate) existing: BTreeMap<String, ExistingClaim>,
     /// Claims of the Machine's own disks that other Machines have disks on as they are, with the name of one.
     pub(crate) taken: BTreeMap<String, String>,
+    /// Claims that KubeVirt made for EFI variables and the TPM of the guest; read only for a Machine under deletion.
+    pub(crate) state_claims: Vec<Claim>,
     /// DataVolumes of the same names, by name.
     pub(crate) data_volumes: BTreeMap<String, Arc<DataVolume>>,
     /// Names of the claims to clone for the Machine's volumes, those that exist.

@@ -107,6 +107,12 @@ fn changes(runs: &InstanceSpec, desired: &InstanceSpec) -> Vec<PendingChange> {
         labels(&runs.node_selector),
         labels(&desired.node_selector),
     );
+    // KubeVirt has a default of its own.
+    if let Some(seconds) = desired.termination_grace_period_seconds {
+        let current = runs.termination_grace_period_seconds;
+        let current = current.map_or_else(|| "the default".to_owned(), |it| it.to_string());
+        changes.field("terminationGracePeriodSeconds", current, seconds);
+    }
     // Cloud-init data may hold passwords, so the status shows neither value.
     let cloud_init = |spec: &InstanceSpec| {
         let volumes = spec.volumes.iter();
@@ -163,6 +169,25 @@ fn hardware(changes: &mut Changes, runs: &Domain, desired: &Domain) {
         Some(_) => "efi",
     };
     changes.field("firmware", firmware(runs), firmware(desired));
+    let persistent = |domain: &Domain| {
+        let efi = domain.firmware.bootloader.efi.as_ref();
+        efi.map(|efi| efi.persistent == Some(true))
+    };
+    if let Some((runs, desired)) = persistent(runs).zip(persistent(desired)) {
+        changes.field("firmware.persistent", runs, desired);
+    }
+    let tpm = |domain: &Domain| match &domain.devices.tpm {
+        None => "none",
+        Some(tpm) if tpm.persistent == Some(true) => "persistent",
+        Some(_) => "not persistent",
+    };
+    changes.field("tpm", tpm(runs), tpm(desired));
+    let zone = |domain: &Domain| {
+        let clock = domain.clock.as_ref();
+        let zone = clock.and_then(|clock| clock.timezone.clone());
+        zone.unwrap_or_else(|| "UTC".to_owned())
+    };
+    changes.field("clock.timezone", zone(runs), zone(desired));
     let acpi = |domain: &Domain| {
         let acpi = domain.features.acpi.as_ref();
         acpi.and_then(|acpi| acpi.enabled).unwrap_or(true)

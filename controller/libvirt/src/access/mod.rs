@@ -39,8 +39,8 @@ pub(crate) use addresses::CardAddresses;
 pub(crate) use error::AccessError;
 pub(crate) use target::{Credentials, Target};
 pub(crate) use types::{
-    DomainDetail, DomainDisks, DomainState, HostInfo, Lease, Network, Pool, Shutdown, State,
-    Volume, VolumeKey, shutoff,
+    DomainDetail, DomainDisks, DomainState, FirmwareState, HostInfo, Lease, Network, Pool,
+    Shutdown, State, Volume, VolumeKey, shutoff,
 };
 use uuid::Uuid;
 pub(crate) use worker::{Host, Worker};
@@ -84,10 +84,10 @@ pub(crate) trait Connection: Send {
     fn disks_of_all(&mut self) -> Result<Vec<DomainDisks>>;
     /// Defines a domain, or defines it anew. The text is checked against libvirt's schema first.
     fn define(&mut self, xml: &str) -> Result<()>;
-    /// Removes a domain's definition with all its files: managed save, the metadata of snapshots and
-    /// checkpoints, NVRAM, TPM. Refused unless it is shut off: on a running one libvirt would delete the
-    /// NVRAM under the guest.
-    fn undefine(&mut self, uuid: Uuid) -> Result<()>;
+    /// Removes a domain's definition with its managed save and the metadata of snapshots and checkpoints, and with or
+    /// without the files of its firmware's variables and its TPM. Refused unless it is shut off: on a running one
+    /// libvirt would delete the NVRAM under the guest.
+    fn undefine(&mut self, uuid: Uuid, state: FirmwareState) -> Result<()>;
     /// Writes or removes our element in the domain's metadata: the definition's, and the guest's if it runs.
     fn set_metadata(&mut self, uuid: Uuid, element: Option<&str>) -> Result<()>;
     /// Starts a domain. `reset_nvram` resets its firmware settings, which removes the boot entries.

@@ -23,6 +23,8 @@ pub(crate) struct HostInfo {
     pub machine_types: Vec<String>,
     pub efi: bool,
     pub secure_boot: bool,
+    /// Whether it emulates a TPM 2.0.
+    pub tpm: bool,
     /// Whether it has the filter of MAC addresses that cards of guests get.
     pub mac_filter: bool,
     /// What confines QEMU, such as selinux or apparmor; empty: nothing.
@@ -163,6 +165,15 @@ pub(crate) enum Shutdown {
     Agent,
     /// By the power button.
     Acpi,
+}
+
+/// What becomes of the firmware's variables and the content of the TPM when a domain is undefined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FirmwareState {
+    /// The files are removed.
+    Remove,
+    /// The files stay on the host.
+    Keep,
 }
 
 /// A volume of a pool.

@@ -76,12 +76,21 @@ pub(super) fn pool_folder(pool: &str) -> Result<Option<String>> {
     Ok(path.map(str::to_owned))
 }
 
-/// Whether a host has firmware for UEFI, and for Secure Boot, of the capabilities of a domain.
-pub(super) fn firmware(capabilities: &str) -> Result<(bool, bool)> {
+/// What a host can give to a guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct GuestHardware {
+    /// UEFI.
+    pub(super) efi: bool,
+    /// UEFI with Secure Boot.
+    pub(super) secure_boot: bool,
+    /// An emulated TPM 2.0.
+    pub(super) tpm: bool,
+}
+
+/// What a host can give to a guest, of the capabilities of a domain.
+pub(super) fn guest_hardware(capabilities: &str) -> Result<GuestHardware> {
     let document = parse(capabilities)?;
-    let Some(os) = child(document.root_element(), "os") else {
-        return Ok((false, false));
-    };
+    let root = document.root_element();
     let offers = |within: Node<'_, '_>, name: &str, value: &str| {
         within
             .children()
@@ -89,8 +98,15 @@ pub(super) fn firmware(capabilities: &str) -> Result<(bool, bool)> {
             .flat_map(|it| it.children())
             .any(|it| it.text() == Some(value))
     };
-    let secure = child(os, "loader").is_some_and(|it| offers(it, "secure", "yes"));
-    Ok((offers(os, "firmware", "efi"), secure))
+    let os = child(root, "os");
+    let loader = os.and_then(|os| child(os, "loader"));
+    let tpm = child(root, "devices").and_then(|devices| child(devices, "tpm"));
+    Ok(GuestHardware {
+        efi: os.is_some_and(|os| offers(os, "firmware", "efi")),
+        secure_boot: loader.is_some_and(|it| offers(it, "secure", "yes")),
+        // libvirt 9.0 lists the backend if swtpm and swtpm_setup are installed.
+        tpm: tpm.is_some_and(|it| offers(it, "backendModel", "emulator")),
+    })
 }
 
 /// The security models of a host that confine a guest, of its capabilities. The model `dac` changes owners of files only.
@@ -220,19 +236,27 @@ mod tests {
     }
 
     #[test]
-    fn secure_boot_needs_a_loader_that_can() {
-        let capabilities = |secure: &str| {
+    fn secure_boot_needs_a_loader_and_a_tpm_an_emulator() {
+        let capabilities = |secure: &str, backend: &str| {
             format!(
                 "<domainCapabilities><os supported='yes'>
                    <enum name='firmware'><value>bios</value><value>efi</value></enum>
                    <loader supported='yes'><enum name='secure'>{secure}</enum></loader>
-                 </os></domainCapabilities>"
+                 </os><devices><tpm supported='yes'>
+                   <enum name='model'><value>tpm-crb</value></enum>
+                   <enum name='backendModel'><value>passthrough</value>{backend}</enum>
+                 </tpm></devices></domainCapabilities>"
             )
         };
-        let both = capabilities("<value>no</value><value>yes</value>");
-        assert_eq!(firmware(&both).unwrap(), (true, true));
-        let insecure = capabilities("<value>no</value>");
-        assert_eq!(firmware(&insecure).unwrap(), (true, false));
-        assert_eq!(firmware("<domainCapabilities/>").unwrap(), (false, false));
+        let found = |capabilities: &str| {
+            let found = guest_hardware(capabilities).unwrap();
+            (found.efi, found.secure_boot, found.tpm)
+        };
+        let emulator = "<value>emulator</value>";
+        let all = capabilities("<value>no</value><value>yes</value>", emulator);
+        assert_eq!(found(&all), (true, true, true));
+        let neither = capabilities("<value>no</value>", "");
+        assert_eq!(found(&neither), (true, false, false));
+        assert_eq!(found("<domainCapabilities/>"), (false, false, false));
     }
 }

@@ -84,6 +84,12 @@ impl Applier {
             }
             Action::RecordKept { host, volumes } => self.record_kept(host, volumes).await,
             Action::ReleaseKept(kept) => self.release_kept(machine, kept).await,
+            Action::RemoveDiscardConfirmation => {
+                let annotation = names::ANNOTATION_DISCARD_STATE;
+                Ok(Some(
+                    remove_annotation(&self.api, machine, annotation).await?,
+                ))
+            }
             Action::RemoveReleaseRequest => {
                 let annotation = names::ANNOTATION_RELEASE_VOLUME;
                 Ok(Some(

@@ -145,10 +145,11 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
             host.shutdown(uuid, Shutdown::Acpi)
         }
         Action::Destroy => host.destroy(uuid),
-        Action::Undefine => host.undefine(uuid),
+        Action::Undefine(state) => host.undefine(uuid, state),
         Action::DeleteVolume(removal) => remove_volume(host, guard, Effect::DeleteVolume, &removal),
         Action::Bind { .. }
         | Action::RemoveReleaseRequest
+        | Action::RemoveDiscardConfirmation
         | Action::RecordKept { .. }
         | Action::ReleaseKept(_)
         | Action::RecordOrphan { .. }

@@ -26,6 +26,7 @@ use super::registry::ConnectedHost;
 use super::tombstones::{is_listed, put_status};
 use crate::access::{AccessError, Connection, DomainDetail};
 use crate::domain_effects::check_domain;
+use crate::firmware_state::firmware_state;
 use crate::guard::Guard;
 use crate::images::names::{base_of, disk_of, is_attempt_of, is_marker};
 use crate::libvirt_host::LibvirtHost;
@@ -236,14 +237,14 @@ fn remove_all(
         host.volumes(pool)?;
     }
     let offered = guard.pools()?;
-    if let (Some(found), Some(_)) = (found, &metadata) {
+    if let (Some(found), Some(metadata)) = (found, &metadata) {
         // Reading every pool may have taken minutes.
         if found.state.state.active() {
             check_domain(host, guard, Effect::Stop, owner, false)?;
             host.destroy(uuid)?;
         }
         check_domain(host, guard, Effect::Undefine, owner, false)?;
-        host.undefine(uuid)?;
+        host.undefine(uuid, firmware_state(metadata))?;
     }
     let is_deletable = |pool: &str, name: &str| {
         let mut records = listed_volumes.iter().filter(|record| record.pool == pool);

@@ -141,6 +141,7 @@ fn describe(
         efi: info.efi,
         secure_boot: info.secure_boot,
     });
+    status.tpm = Some(info.tpm);
     status.capacity = Some(HostResources {
         cpu: info.cpus,
         memory: Bytes::new(u128::from(info.memory)),

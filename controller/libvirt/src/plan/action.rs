@@ -9,6 +9,7 @@ use controller_core::backend::Act;
 use controller_core::plan::Subject;
 use controller_core::preconditions::Effect;
 
+use crate::access::FirmwareState;
 use crate::volume_effects::Removal;
 
 /// The actions for a Machine, in order, with the status to write.
@@ -118,7 +119,7 @@ pub(crate) enum Action {
     /// Ends the guest at once.
     Destroy,
     /// Removes the definition of the domain.
-    Undefine,
+    Undefine(FirmwareState),
     /// Deletes a volume, and its completion marker.
     DeleteVolume(Removal),
     /// Records in the status of a host the volumes that are kept of a Machine that is deleted.
@@ -132,6 +133,8 @@ pub(crate) enum Action {
     ReleaseKept(KeptOnHost),
     /// Removes the annotation that asks for kept volumes to be deleted.
     RemoveReleaseRequest,
+    /// Removes the annotation that confirmed that state is discarded: it must not act on a later change.
+    RemoveDiscardConfirmation,
     /// Records in the status of a host that something of the Machine may be left there.
     RecordOrphan {
         /// Name of the LibvirtHost.
@@ -198,12 +201,13 @@ impl Act for Action {
             | Self::SetDisplayPassword { .. } => Some(Effect::Define),
             Self::Start { .. } => Some(Effect::Start),
             Self::AskToStop { .. } | Self::Destroy => Some(Effect::Stop),
-            Self::Undefine => Some(Effect::Undefine),
+            Self::Undefine(_) => Some(Effect::Undefine),
             Self::Bind { .. }
             | Self::CreateVolume { .. }
             | Self::GrowDisk { .. }
             | Self::GrowVolume(_)
             | Self::RemoveReleaseRequest
+            | Self::RemoveDiscardConfirmation
             | Self::RecordKept { .. }
             | Self::RecordOrphan { .. } => None,
         }
@@ -213,6 +217,7 @@ impl Act for Action {
         match self {
             Self::Bind { .. }
             | Self::RemoveReleaseRequest
+            | Self::RemoveDiscardConfirmation
             | Self::RecordKept { .. }
             | Self::RecordOrphan { .. } => Subject::Machine,
             Self::FetchImage { .. }
@@ -231,7 +236,7 @@ impl Act for Action {
             | Self::Start { .. }
             | Self::AskToStop { .. }
             | Self::Destroy
-            | Self::Undefine => Subject::Guest,
+            | Self::Undefine(_) => Subject::Guest,
         }
     }
 
@@ -289,7 +294,12 @@ impl fmt::Display for Action {
             Self::AskToStop { agent: true } => f.write_str("requested a shutdown by the agent"),
             Self::AskToStop { agent: false } => f.write_str("requested a shutdown by ACPI"),
             Self::Destroy => f.write_str("switched the guest off, because it did not shut down"),
-            Self::Undefine => f.write_str("removed the definition of the domain"),
+            Self::Undefine(FirmwareState::Remove) => {
+                f.write_str("removed the definition of the domain")
+            }
+            Self::Undefine(FirmwareState::Keep) => f.write_str(
+                "removed the definition of the domain and kept its EFI variables and TPM",
+            ),
             Self::DeleteVolume(Removal { pool, name, .. }) => {
                 write!(f, "deleted volume {pool}/{name}")
             }
@@ -303,6 +313,10 @@ impl fmt::Display for Action {
                     f,
                     "deleted the kept volume {pool}/{volume} on LibvirtHost {host}"
                 )
+            }
+            Self::RemoveDiscardConfirmation => {
+                let annotation = common::names::ANNOTATION_DISCARD_STATE;
+                write!(f, "removed the annotation {annotation}")
             }
             Self::RemoveReleaseRequest => {
                 let annotation = common::names::ANNOTATION_RELEASE_VOLUME;

@@ -213,6 +213,9 @@ fn on<'a>(
     // First what makes room for the growth.
     let kept = &observed.kept_of_former;
     steps.actions.extend(releases(machine, block, view, kept));
+    if machine.has_discarded_state() {
+        steps.actions.push(Action::RemoveDiscardConfirmation);
+    }
     steps.actions.extend(volumes.growth);
     if volumes.import.is_some() || is_partial(observed, view) {
         steps.requeue_after = steps.requeue_after.or(Some(SOON));

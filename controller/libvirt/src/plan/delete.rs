@@ -11,6 +11,8 @@
 //! hold volumes of the Machine, and overlays of volumes in other pools: then no volume is deleted. The tombstone says
 //! which volumes to delete once the pool can be read; the domain stays defined until then.
 
+use std::time::Duration;
+
 use common::names;
 use common::render::libvirt::{DomainMetadata, Intent, IntentKind, console_log_name};
 use controller_core::deletion::{Stage, Teardown};
@@ -20,7 +22,9 @@ use controller_core::plan::Now;
 
 use super::action::Action;
 use super::disks::{is_to_go, kept, recorded, removals, to_delete};
-use super::power::{POWER_RETRY, shutdown_step};
+use super::power::{POWER_RETRY, shutdown_limit, shutdown_step};
+use crate::access::FirmwareState;
+use crate::firmware_state::firmware_state;
 use crate::observed::{Binding, Guest, HostView, Observed};
 use crate::volume_effects::Removal;
 
@@ -93,7 +97,7 @@ fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
         .as_ref()
         .filter(|guest| guest.belongs_to(machine));
     if let Some(guest) = guest.filter(|guest| guest.state.active()) {
-        return shut_down(guest, now);
+        return shut_down(guest, shutdown_limit(machine.desired()), now);
     }
     if view.is_copying {
         let message = format!(
@@ -119,7 +123,10 @@ fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
         host: view.host.clone(),
         volumes: kept,
     });
-    let undefine = guest.map(|_| Action::Undefine);
+    let undefine = guest.map(|guest| {
+        let metadata = guest.metadata.as_ref();
+        Action::Undefine(metadata.map_or(FirmwareState::Keep, firmware_state))
+    });
     let volumes = volumes.into_iter().map(Action::DeleteVolume);
     let log = console_log(machine, view, guest);
     // The definition names the log: it goes first.
@@ -146,7 +153,7 @@ pub(crate) fn waits_for_object(host: &str) -> String {
 }
 
 /// Requests a shutdown of the guest, and destroys the domain if the guest did not shut down in time.
-fn shut_down(guest: &Guest, now: Now) -> Stage<Action> {
+fn shut_down(guest: &Guest, limit: Duration, now: Now) -> Stage<Action> {
     let metadata = guest.metadata.clone().unwrap_or_default();
     let since = metadata
         .intent
@@ -164,7 +171,7 @@ fn shut_down(guest: &Guest, now: Now) -> Stage<Action> {
             ..metadata
         }))
     });
-    let step = shutdown_step(guest, since.as_deref(), now);
+    let step = shutdown_step(guest, since.as_deref(), limit, now);
     waiting(
         "the guest is shutting down".to_owned(),
         record.into_iter().chain(step).collect(),

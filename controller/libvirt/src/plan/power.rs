@@ -1,7 +1,7 @@
 //! Power: when a domain is started, shut down and destroyed.
 //!
 //! ```text
-//! desired Stopped, running ─▶ record the intent ─▶ shutdown by agent, then ACPI ─▶ repeat … ─▶ after a minute: destroy
+//! desired Stopped, running ─▶ record the intent ─▶ shutdown by agent, then ACPI ─▶ repeat … ─▶ after the grace period: destroy
 //! restart ──────────────────▶ the same, then start; the status has the request before the intent is removed
 //! desired Running, shut off ▶ start, unless the guest shut itself down and guestShutdownStops is set; a restart request
 //!                             starts it then
@@ -22,9 +22,9 @@ use crate::observed::Guest;
 use controller_core::machine::Machine;
 use controller_core::plan::Now;
 
-/// How long a guest may take to shut down before it is switched off. Windows with updates takes longer and
-/// should be stopped from inside; kubelet gives a pod 30 s.
-pub(super) const SHUTDOWN_LIMIT: Duration = Duration::from_mins(1);
+/// How long a guest may take to shut down before it is switched off, unless its spec says otherwise. Windows with updates
+/// takes longer; kubelet gives a pod 30 s.
+const SHUTDOWN_LIMIT: Duration = Duration::from_mins(1);
 /// Pause between two shutdown requests, as a guest that is still booting ignores the first one, and until the state is
 /// read again after a start.
 pub(super) const POWER_RETRY: Duration = Duration::from_secs(5);
@@ -62,6 +62,8 @@ pub(super) fn power(
         new_request: machine.new_restart_request(),
         guest,
         metadata,
+        keeps_efi: block.firmware.persistent != Some(false),
+        limit: shutdown_limit(Some(block)),
         now,
     };
     let power = Power {
@@ -115,6 +117,10 @@ struct Switch<'a> {
     guest: &'a Guest,
     metadata: &'a DomainMetadata,
     now: Now,
+    /// Whether the firmware's variables outlast the guest.
+    keeps_efi: bool,
+    /// How long the guest may take to shut down.
+    limit: Duration,
 }
 
 impl Switch<'_> {
@@ -166,7 +172,7 @@ impl Switch<'_> {
         power.actions.extend(begins);
         power
             .actions
-            .extend(shutdown_step(self.guest, since, self.now));
+            .extend(shutdown_step(self.guest, since, self.limit, self.now));
         power.requeue_after = Some(POWER_RETRY);
         power
     }
@@ -220,7 +226,7 @@ impl Switch<'_> {
             power.last = self.new_request.map(done).or(power.last);
         }
         power.actions.push(Action::Start {
-            reset_nvram: self.metadata.reset_nvram,
+            reset_nvram: self.metadata.reset_nvram || !self.keeps_efi,
         });
         power.requeue_after = Some(POWER_RETRY);
         power
@@ -242,14 +248,28 @@ fn done(request: String) -> LastRestart {
     }
 }
 
-/// The next step to shut a guest down: `since` is the time of the first request, `None` before it.
-pub(super) fn shutdown_step(guest: &Guest, since: Option<&str>, now: Now) -> Option<Action> {
+/// How long the guest of a block may take to shut down before it is switched off.
+pub(super) fn shutdown_limit(block: Option<&Normalized>) -> Duration {
+    let seconds = block.and_then(|block| block.termination_grace_period_seconds);
+    seconds.map_or(SHUTDOWN_LIMIT, |seconds| {
+        Duration::from_secs(seconds.into())
+    })
+}
+
+/// The next step to shut a guest down: `since` is the time of the first request, `None` before it. `limit`: see
+/// [`shutdown_limit`].
+pub(super) fn shutdown_step(
+    guest: &Guest,
+    since: Option<&str>,
+    limit: Duration,
+    now: Now,
+) -> Option<Action> {
     if since.is_none() {
         return Some(Action::AskToStop {
             agent: guest.has_agent,
         });
     }
-    if now.until(since, SHUTDOWN_LIMIT).is_none() {
+    if now.until(since, limit).is_none() {
         return Some(Action::Destroy);
     }
     let is_shutting_down = guest.state == State::ShuttingDown;

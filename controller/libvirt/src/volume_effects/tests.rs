@@ -75,9 +75,11 @@ fn no_volume_is_removed_without_each_precondition() {
                     put(&fake, "overlay.qcow2", overlay);
                 }
                 Precondition::Incomplete => put(&fake, &marker(BASE), FakeVolume::default()),
-                Precondition::NotBoundElsewhere => panic!("no volume is bound to a host"),
                 Precondition::ExistingDisksFree => panic!("no effect on a volume starts a guest"),
                 Precondition::NeverRan => panic!("no volume is an instance"),
+                Precondition::NotBoundElsewhere | Precondition::StateKept => {
+                    panic!("no volume is bound to a host or holds the state of a firmware")
+                }
             }
             let outcome = remove_volume(&mut *connection, &guard, effect, &removal);
             assert!(outcome.is_err(), "{effect:?} without {precondition:?}");

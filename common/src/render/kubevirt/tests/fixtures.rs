@@ -40,9 +40,13 @@ pub(super) fn block() -> Normalized {
         memory: memory("2Gi", "2Gi"),
         machine_type: MachineType::Q35,
         firmware: Firmware {
+            persistent: None,
             kind: FirmwareType::Bios,
             secure_boot: None,
         },
+        tpm: None,
+        timezone: None,
+        termination_grace_period_seconds: None,
         features: NormalizedFeatures {
             acpi: true,
             apic: true,
@@ -210,10 +214,12 @@ pub(super) fn networks() -> Vec<Vec<NormalizedNetwork>> {
 /// BIOS, and UEFI with every setting of Secure Boot.
 pub(super) fn firmware() -> Vec<Firmware> {
     let efi = |secure_boot| Firmware {
+        persistent: None,
         kind: FirmwareType::Efi,
         secure_boot,
     };
     let bios = Firmware {
+        persistent: None,
         kind: FirmwareType::Bios,
         secure_boot: None,
     };

@@ -45,6 +45,7 @@ fn a_windows_machine_with_every_feature_renders_as_in_its_snapshot() {
         cdroms,
         networks: fixtures::networks().pop().unwrap(),
         firmware: Firmware {
+            persistent: None,
             kind: FirmwareType::Efi,
             secure_boot: Some(true),
         },

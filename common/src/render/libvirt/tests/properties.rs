@@ -11,7 +11,9 @@ use super::super::{
 };
 use super::fixtures;
 use crate::api::choice::{FirmwareType, ReclaimPolicy};
-use crate::api::normalized::{Firmware, NormalizedCpu, NormalizedFeatures, NormalizedMemory};
+use crate::api::normalized::{
+    Firmware, NormalizedCpu, NormalizedFeatures, NormalizedMemory, NormalizedTpm,
+};
 use crate::mac::Mac;
 use crate::quantity::Bytes;
 
@@ -160,9 +162,12 @@ fn domain() -> impl Strategy<Value = Domain> {
         max_size: Bytes::mib(size + more),
     });
     let firmware = option::of(any::<bool>()).prop_map(|secure_boot| Firmware {
+        persistent: None,
         kind: secure_boot.map_or(FirmwareType::Bios, |_| FirmwareType::Efi),
         secure_boot,
     });
+    let tpm = option::of(any::<bool>())
+        .prop_map(|tpm| tpm.map(|persistent| NormalizedTpm { persistent }));
     let features = any::<[bool; 3]>();
     let features =
         features.prop_map(|[acpi, apic, hyperv]| NormalizedFeatures { acpi, apic, hyperv });
@@ -175,11 +180,11 @@ fn domain() -> impl Strategy<Value = Domain> {
         };
         (0..).zip(all).map(controller).collect::<Vec<_>>()
     });
-    let basics = (cpu, memory, firmware, features, controllers);
+    let basics = (cpu, memory, firmware, tpm, features, controllers);
     let single = (address(), any::<bool>(), any::<bool>());
     (basics, disks(), nics(), option::of(metadata()), single).prop_map(
         |(basics, disks, nics, metadata, single)| {
-            let (cpu, memory, firmware, features, controllers) = basics;
+            let (cpu, memory, firmware, tpm, features, controllers) = basics;
             let (rng, is_kvm, maximum) = single;
             let has_nvram = firmware.kind == FirmwareType::Efi && maximum;
             Domain {
@@ -200,6 +205,8 @@ fn domain() -> impl Strategy<Value = Domain> {
                 memory,
                 machine: "pc-q35-7.2".into(),
                 firmware,
+                tpm,
+                timezone: maximum.then(|| "Europe/Oslo".into()),
                 nvram: has_nvram.then(|| "/var/lib/x & y_VARS.fd".into()),
                 features,
                 controllers,

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::{message, reported};
 use crate::apply::claim_user::UserKind;
 use crate::environment::{FakeCluster, decode};
+use crate::objects::Claim;
 use crate::plan::action::{Action, Plan};
 use controller_core::fixtures::{block, disk, machine, pause};
 use controller_core::machine::Block;
@@ -293,4 +294,61 @@ fn an_instance_of_another_owner_delays_no_deletion_and_keeps_its_claims() {
     environment.pass();
     assert!(environment.machine.is_none());
     assert!(environment.claims.contains_key("web-root"));
+}
+
+/// A claim as KubeVirt makes it for EFI variables and the TPM of the guest.
+fn state_claim(environment: &FakeCluster) -> Claim {
+    let owner = environment.vm.as_ref().unwrap().uid();
+    decode(json!({
+        "metadata": {
+            "name": "persistent-state-for-web-x2x9k", "namespace": "default",
+            "uid": "state", "resourceVersion": "1",
+            "labels": {names::LABEL_STATE: "web"},
+            "ownerReferences": [{
+                "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "web", "uid": owner,
+            }],
+        },
+        "status": {"phase": "Bound"},
+    }))
+}
+
+/// Makes the claim of the state, and deletes the Machine.
+fn delete_with_state(environment: &mut FakeCluster) -> String {
+    let claim = state_claim(environment);
+    let name = claim.name().to_owned();
+    environment.claims.insert(name.clone(), claim);
+    environment.delete_machine();
+    name
+}
+
+#[test]
+fn the_state_of_a_guest_is_taken_from_its_virtual_machine_before_that_goes_if_a_disk_is_kept() {
+    let mut environment = running();
+    let name = delete_with_state(&mut environment);
+    let kept = format!("kept PersistentVolumeClaim {name} with the state of the guest");
+    assert_eq!(environment.pass(), [kept.as_str()]);
+    let claim = &environment.claims[&name];
+    assert_eq!(claim.metadata.owner_references, Some(vec![]));
+    // KubeVirt makes another claim for a running guest without a labelled one.
+    assert_eq!(claim.label(names::LABEL_STATE), Some("web"));
+    assert_eq!(environment.pass(), ["deleted the VirtualMachine"]);
+    environment.vm = None;
+    assert_eq!(environment.pass(), [""; 0]);
+    environment.instance = None;
+    let last = environment.pass();
+    assert!(last.contains(&kept), "{last:?}");
+    assert!(environment.machine.is_none());
+    let claim = &environment.claims[&name];
+    assert_eq!(claim.label(names::LABEL_STATE), None);
+    assert_eq!(claim.label(names::LABEL_RETAINED_STATE), Some("web"));
+}
+
+#[test]
+fn the_state_of_a_guest_without_kept_disks_goes_with_its_virtual_machine() {
+    let mut environment = FakeCluster::new(machine(block()));
+    environment.settle();
+    let name = delete_with_state(&mut environment);
+    assert_eq!(environment.pass(), ["deleted the VirtualMachine"]);
+    let claim = &environment.claims[&name];
+    assert_eq!(claim.annotation(names::ANNOTATION_RETAINED_FROM), None);
 }

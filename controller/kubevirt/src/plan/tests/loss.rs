@@ -1,6 +1,7 @@
 //! Claims of disks that are deleted by others.
 
 use common::api::choice::{PowerState, ReclaimPolicy};
+use common::api::normalized::NormalizedTpm;
 use common::names;
 use serde_json::json;
 
@@ -279,4 +280,20 @@ fn a_corrected_image_on_first_consumer_storage_is_imported_in_place_of_an_incomp
     assert_eq!(environment.pass(), [""; 0]);
     let text = message(&environment, "StorageReady");
     assert!(text.contains("stop that guest"), "{text}");
+}
+
+#[test]
+fn a_confirmation_to_discard_state_is_removed_once_nothing_that_it_names_is_kept() {
+    let mut environment = off();
+    edit(&mut environment, |block| {
+        block.tpm = Some(NormalizedTpm { persistent: true });
+    });
+    environment.settle();
+    let annotation = names::ANNOTATION_DISCARD_STATE;
+    annotate(environment.machine_mut(), annotation, "efi, tpm");
+    assert_eq!(environment.settle(), [""; 0], "the TPM still persists");
+    edit(&mut environment, |block| block.tpm = None);
+    let removed = format!("removed the annotation {annotation}");
+    assert!(environment.settle().contains(&removed));
+    assert_eq!(environment.machine().annotation(annotation), None);
 }

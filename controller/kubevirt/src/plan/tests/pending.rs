@@ -1,7 +1,7 @@
 //! Changes that a running guest does not have, and what brings each into effect.
 
 use common::api::choice::{DiskBus, DisplayType, PowerState, ReclaimPolicy, VideoModel};
-use common::api::normalized::{NormalizedConsole, NormalizedDisplay};
+use common::api::normalized::{NormalizedConsole, NormalizedDisplay, NormalizedTpm};
 use common::quantity::Bytes;
 use serde_json::json;
 
@@ -128,6 +128,9 @@ fn restart_required_names_the_changed_fields() {
             video: Some(VideoModel::Virtio),
         });
         block.console = Some(NormalizedConsole { log: true });
+        block.tpm = Some(NormalizedTpm { persistent: true });
+        block.timezone = Some("Europe/Oslo".into());
+        block.termination_grace_period_seconds = Some(600);
         block.disks.truncate(1);
         block.networks.push(nic("eth1", Some("prod")));
     });
@@ -147,10 +150,13 @@ fn restart_required_names_the_changed_fields() {
             "memory.size: 2Gi -> 4Gi",
             "display.video: the default -> virtio",
             "console.log: the default -> true",
+            "tpm: none -> persistent",
+            "clock.timezone: UTC -> Europe/Oslo",
             "disks[old]: present -> absent",
             "disks[root].bus: virtio -> scsi",
             "disks[root].serial: none -> boot",
             "networks[eth1]: absent -> present",
+            "terminationGracePeriodSeconds: the default -> 600",
             "cloudInit: as it was -> as it is now",
         ]
     );

@@ -107,7 +107,7 @@ fn check_targets(environment: &FakeCluster, plan: &Plan) {
     };
     for action in &plan.actions {
         match action {
-            Action::DeleteVm { uid } | Action::SetRunStrategy { uid, .. } => may(uid, false),
+            Action::DeleteVm { uid, .. } | Action::SetRunStrategy { uid, .. } => may(uid, false),
             Action::DeleteClaim(claim) => may(claim.exact().uid(), false),
             Action::ReleaseClaim { uid, .. } => may(uid, true),
             Action::DeleteDataVolume(import) => may(import.exact().uid(), true),
@@ -132,6 +132,8 @@ fn check_targets(environment: &FakeCluster, plan: &Plan) {
             | Action::CreateSecret(_)
             | Action::CreateVm(_)
             | Action::RemoveRecreateRequest
+            | Action::KeepState(_)
+            | Action::RemoveDiscardConfirmation
             | Action::ConfirmGuestGone => {}
         }
     }

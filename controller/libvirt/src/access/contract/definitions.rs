@@ -3,7 +3,7 @@
 use common::render::libvirt::{Domain, METADATA_KEY, METADATA_URI};
 
 use super::*;
-use crate::access::{Shutdown, State};
+use crate::access::{FirmwareState, Shutdown, State};
 
 pub(super) fn info(on: &mut TestHost) {
     let facts = on.host.info().unwrap();
@@ -69,7 +69,7 @@ pub(super) fn definition(on: &mut TestHost) {
 
     on.host.define(&text.replace("131072", "262144")).unwrap();
     assert_eq!(on.state(uuid).unwrap().memory, 256 << 20);
-    on.host.undefine(uuid).unwrap();
+    on.host.undefine(uuid, FirmwareState::Remove).unwrap();
     assert_eq!(
         (on.state(uuid), on.host.domain(uuid).unwrap()),
         (None, None)
@@ -119,7 +119,7 @@ pub(super) fn absent(on: &mut TestHost) {
     let nothing = on.name("nothing");
     let (host, pool) = (&mut on.host, &on.pool);
     assert_eq!(host.domain(absent).unwrap(), None);
-    assert_eq!(kind(host.undefine(absent)), "Absent");
+    assert_eq!(kind(host.undefine(absent, FirmwareState::Remove)), "Absent");
     assert_eq!(kind(host.set_metadata(absent, None)), "Absent");
     assert_eq!(kind(host.start(absent, false)), "Absent");
     assert_eq!(kind(host.shutdown(absent, Shutdown::Acpi)), "Absent");

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::access::types::shutoff;
-use crate::access::{Shutdown, State};
+use crate::access::{FirmwareState, Shutdown, State};
 
 pub(super) fn power(on: &mut TestHost) {
     let uuid = on.defined("web", "");
@@ -24,12 +24,12 @@ pub(super) fn power(on: &mut TestHost) {
 pub(super) fn undefine_running(on: &mut TestHost) {
     let uuid = on.defined("web", "");
     on.host.start(uuid, false).unwrap();
-    let refused = on.host.undefine(uuid).unwrap_err();
+    let refused = on.host.undefine(uuid, FirmwareState::Remove).unwrap_err();
     let expected = format!("domain '{}' is not shut off", on.name("web"));
     assert_eq!(refused, AccessError::Refused(expected));
     assert!(on.state(uuid).unwrap().persistent);
     on.host.destroy(uuid).unwrap();
-    on.host.undefine(uuid).unwrap();
+    on.host.undefine(uuid, FirmwareState::Remove).unwrap();
     assert_eq!(on.state(uuid), None);
 }
 
@@ -118,11 +118,24 @@ pub(super) fn nvram(on: &mut TestHost) {
         .1;
     let path = std::path::Path::new(path);
     assert!(path.exists());
-    assert_eq!(kind(on.host.undefine(uuid)), "Refused");
+    assert_eq!(
+        kind(on.host.undefine(uuid, FirmwareState::Remove)),
+        "Refused"
+    );
     assert!(path.exists());
     on.host.destroy(uuid).unwrap();
     on.host.start(uuid, true).unwrap();
     on.host.destroy(uuid).unwrap();
-    on.host.undefine(uuid).unwrap();
+    on.host.undefine(uuid, FirmwareState::Remove).unwrap();
     assert!(!path.exists());
+
+    // The file of a domain whose state is kept stays.
+    on.host
+        .define(&text.replace("<os>", "<os firmware='efi'>"))
+        .unwrap();
+    on.host.start(uuid, false).unwrap();
+    on.host.destroy(uuid).unwrap();
+    on.host.undefine(uuid, FirmwareState::Keep).unwrap();
+    assert!(path.exists());
+    std::fs::remove_file(path).unwrap();
 }

@@ -24,7 +24,9 @@ use std::time::Instant;
 use uuid::Uuid;
 
 use super::fake::FakeLibvirt;
-use super::{AccessError, CardAddresses, Connection, Connector, DomainState, Result, Target};
+use super::{
+    AccessError, CardAddresses, Connection, Connector, DomainState, FirmwareState, Result, Target,
+};
 
 /// Driver behind a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,7 +147,7 @@ impl TestHost {
                 if domain.state.active() {
                     self.host.destroy(domain.uuid)?;
                 }
-                self.host.undefine(domain.uuid)?;
+                self.host.undefine(domain.uuid, FirmwareState::Remove)?;
             }
         }
         for volume in self.host.volumes(&self.pool)? {

@@ -11,8 +11,8 @@ use super::start::startable;
 use super::{Agent, FakeDomain, FakeLibvirt, HostState, MACHINES, When, edit};
 use crate::access::types::shutoff;
 use crate::access::{
-    AccessError, CardAddresses, Connection, DomainDetail, DomainDisks, DomainState, HostInfo,
-    Lease, Network, Pool, Result, Shutdown, State, Volume, xml,
+    AccessError, CardAddresses, Connection, DomainDetail, DomainDisks, DomainState, FirmwareState,
+    HostInfo, Lease, Network, Pool, Result, Shutdown, State, Volume, xml,
 };
 
 /// Why a running guest runs: it was booted (virDomainRunningReason).
@@ -207,7 +207,7 @@ impl Connection for FakeConnection {
         })
     }
 
-    fn undefine(&mut self, uuid: Uuid) -> Result<()> {
+    fn undefine(&mut self, uuid: Uuid, kept: FirmwareState) -> Result<()> {
         let name = self
             .host
             .state()
@@ -220,7 +220,9 @@ impl Connection for FakeConnection {
                 return Err(refused(&format!("domain '{name}' is not shut off")));
             }
             state.domains.remove(&uuid);
-            state.varstores.remove(&name);
+            if kept == FirmwareState::Remove {
+                state.varstores.remove(&name);
+            }
             Ok(())
         })
     }

@@ -190,6 +190,7 @@ impl FakeLibvirt {
                     .collect(),
                 efi: true,
                 secure_boot: true,
+                tpm: true,
                 mac_filter: true,
                 security_drivers: vec!["apparmor".into()],
             },

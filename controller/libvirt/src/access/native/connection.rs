@@ -16,9 +16,10 @@ use virt::sys;
 use super::content;
 use super::raw;
 use super::read::{self, ARCHITECTURE, ELEMENT, existing, volume};
+use crate::access::xml::GuestHardware;
 use crate::access::{
-    AccessError, CardAddresses, Connection, DomainDetail, DomainDisks, DomainState, HostInfo,
-    Lease, Network, Pool, Result, Shutdown, Volume, xml,
+    AccessError, CardAddresses, Connection, DomainDetail, DomainDisks, DomainState, FirmwareState,
+    HostInfo, Lease, Network, Pool, Result, Shutdown, Volume, xml,
 };
 
 /// Limit in seconds for an answer of a guest's agent. A frozen agent would otherwise block the connection for ever.
@@ -68,7 +69,11 @@ impl Connection for Native {
     fn info(&mut self) -> Result<HostInfo> {
         self.run(|host| {
             let node = host.node_info()?;
-            let (efi, secure_boot) = read::firmware(host)?;
+            let GuestHardware {
+                efi,
+                secure_boot,
+                tpm,
+            } = read::guest_hardware(host)?;
             let capabilities = host.capabilities()?;
             Ok(HostInfo {
                 libvirt_version: read::dotted(host.lib_version()?),
@@ -78,6 +83,7 @@ impl Connection for Native {
                 machine_types: xml::machine_types(&capabilities, ARCHITECTURE)?,
                 efi,
                 secure_boot,
+                tpm,
                 mac_filter: read::has_mac_filter(host)?,
                 security_drivers: xml::security_drivers(&capabilities)?,
             })
@@ -158,7 +164,7 @@ impl Connection for Native {
         })
     }
 
-    fn undefine(&mut self, uuid: Uuid) -> Result<()> {
+    fn undefine(&mut self, uuid: Uuid, state: FirmwareState) -> Result<()> {
         self.on(uuid, |domain| {
             if raw::state(domain)?.0.active() {
                 let name = domain.name()?;
@@ -166,7 +172,7 @@ impl Connection for Native {
                     "domain '{name}' is not shut off"
                 )));
             }
-            for flags in UNDEFINE {
+            for flags in undefine_flags(state) {
                 match domain.undefine_flags(flags) {
                     Err(error) if unknown_flag(&error) => {}
                     other => return Ok(other?),
@@ -350,13 +356,19 @@ impl Connection for Native {
 
 /// Flags of undefine by version of libvirt and driver: all since 8.9, without the TPM since 5.6, and those that the
 /// test driver supports.
-const UNDEFINE: [sys::virDomainUndefineFlagsValues; 3] = {
+fn undefine_flags(state: FirmwareState) -> [sys::virDomainUndefineFlagsValues; 3] {
     let all = sys::VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
         | sys::VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
         | sys::VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA;
-    let nvram = all | sys::VIR_DOMAIN_UNDEFINE_NVRAM;
-    [nvram | sys::VIR_DOMAIN_UNDEFINE_TPM, nvram, all]
-};
+    let (nvram, tpm) = match state {
+        FirmwareState::Remove => (sys::VIR_DOMAIN_UNDEFINE_NVRAM, sys::VIR_DOMAIN_UNDEFINE_TPM),
+        FirmwareState::Keep => (
+            sys::VIR_DOMAIN_UNDEFINE_KEEP_NVRAM,
+            sys::VIR_DOMAIN_UNDEFINE_KEEP_TPM,
+        ),
+    };
+    [all | nvram | tpm, all | nvram, all]
+}
 
 /// Whether libvirt rejected the call because it does not support a flag.
 fn unknown_flag(error: &Error) -> bool {

@@ -9,6 +9,7 @@ use virt::storage_vol::StorageVol;
 use virt::sys;
 
 use super::raw;
+use crate::access::xml::GuestHardware;
 use crate::access::{AccessError, DomainState, Network, Pool, Result, Volume, xml};
 
 /// Machines have this architecture.
@@ -111,13 +112,13 @@ pub(super) fn resolved(host: &Connect, source: &Reference) -> Result<Option<Stri
 }
 
 /// Whether domains can have UEFI, and Secure Boot.
-pub(super) fn firmware(host: &Connect) -> Result<(bool, bool)> {
+pub(super) fn guest_hardware(host: &Connect) -> Result<GuestHardware> {
     match host.domain_capabilities(None, Some(ARCHITECTURE), Some("q35"), None, 0) {
-        Ok(capabilities) => xml::firmware(&capabilities),
+        Ok(capabilities) => xml::guest_hardware(&capabilities),
         Err(error) => match AccessError::from(error) {
             error if error.unknown() => Err(error),
             // A host without q35, or a driver without an answer.
-            _ => Ok((false, false)),
+            _ => Ok(GuestHardware::default()),
         },
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::access::State;
 use crate::access::fake::FakePool;
+use crate::access::{FirmwareState, State};
 use crate::environment::{self, Environment, POOL, block};
 use crate::plan::action::Action;
 use common::api::choice::ReclaimPolicy;
@@ -138,7 +138,8 @@ fn a_removal_that_was_interrupted_after_the_definition_was_gone_is_continued() {
     let mut host = env.connection().unwrap();
     let listed_volumes = agreed_volumes(&mut *host, OWNER, None).unwrap();
     host.destroy(domain_uuid(OWNER)).unwrap();
-    host.undefine(domain_uuid(OWNER)).unwrap();
+    host.undefine(domain_uuid(OWNER), FirmwareState::Remove)
+        .unwrap();
     assert_eq!(volumes(&env).len(), 1);
     let guard = environment::guard();
     remove_all(&mut *host, &guard, OWNER, &listed_volumes).unwrap();
@@ -154,7 +155,8 @@ fn deleting_a_machine_without_a_domain_while_a_pool_is_unreadable_leaves_no_volu
     env.settle();
     let mut host = env.connection().unwrap();
     host.destroy(domain_uuid(OWNER)).unwrap();
-    host.undefine(domain_uuid(OWNER)).unwrap();
+    host.undefine(domain_uuid(OWNER), FirmwareState::Remove)
+        .unwrap();
     let other = FakePool {
         active: false,
         ..FakePool::of(1 << 30)

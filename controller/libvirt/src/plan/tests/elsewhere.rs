@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Libvirt;
+use crate::access::FirmwareState;
 use crate::observed::Binding;
 use controller_core::backend::Growth;
 use controller_core::plan::Now;
@@ -57,7 +58,8 @@ fn a_machine_without_a_domain_on_the_host_of_its_status_is_released_there_and_re
     env.settle();
     let mut host = env.connection().unwrap();
     host.destroy(domain_uuid(UID)).unwrap();
-    host.undefine(domain_uuid(UID)).unwrap();
+    host.undefine(domain_uuid(UID), FirmwareState::Remove)
+        .unwrap();
     env.elsewhere = vec!["beta".into()];
     env.delete();
     let done = env.settle();

@@ -150,6 +150,7 @@ impl laws::Environment for Environment {
             (_, Precondition::ExistingDisksFree) => {
                 Some("no Machine on libvirt has a disk on a volume that existed before it")
             }
+            (_, Precondition::StateKept) => Some("access::contract::guests::nvram"),
             _ => None,
         }
     }

@@ -22,7 +22,7 @@ use common::names;
 use common::render::CloudInitPlan;
 use common::render::libvirt::{DomainMetadata, domain_uuid};
 
-use crate::access::{Lease, State};
+use crate::access::{FirmwareState, Lease, State};
 use crate::environment::{Environment, POOL, block};
 use controller_core::fixtures::{annotate, disk, nic, pause};
 
@@ -461,7 +461,10 @@ fn a_volume_of_a_foreign_domain_is_not_deleted() {
     }
     assert!(env.machine.is_some(), "deletion waits");
     assert!(volumes(&env).contains(&name));
-    env.connection().unwrap().undefine(uuid).unwrap();
+    env.connection()
+        .unwrap()
+        .undefine(uuid, FirmwareState::Remove)
+        .unwrap();
     env.settle();
     assert!(env.machine.is_none());
     assert!(!volumes(&env).contains(&name));

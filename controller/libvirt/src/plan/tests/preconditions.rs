@@ -1,6 +1,7 @@
 //! Preconditions, checked right before the effect: what happened since the plan was made counts.
 
 use super::*;
+use crate::access::FirmwareState;
 use crate::access::fake::{FakePool, FakeVolume, HostState};
 use crate::apply::{Job, act};
 use crate::environment;
@@ -70,7 +71,7 @@ fn a_volume_is_not_deleted_while_a_pool_of_the_spec_or_of_a_domain_is_undefined(
     let deletion = deletions(&mut env).remove(0);
     env.connection()
         .unwrap()
-        .undefine(domain_uuid(UID))
+        .undefine(domain_uuid(UID), FirmwareState::Remove)
         .unwrap();
     let before = volumes(&env);
     let attempt = |guard: Guard| {
@@ -125,7 +126,7 @@ fn a_volume_that_was_made_anew_since_it_was_observed_is_not_deleted() {
     let (before, action) = (volumes(&env), actions[0].clone());
     env.connection()
         .unwrap()
-        .undefine(domain_uuid(UID))
+        .undefine(domain_uuid(UID), FirmwareState::Remove)
         .unwrap();
     let mut host = env.connection().unwrap();
     let error = act(&mut *host, &job(env.guard()), action).unwrap_err();
@@ -143,7 +144,7 @@ fn a_guest_is_neither_defined_nor_started_nor_stopped_while_its_machine_is_bound
         Action::Start { reset_nvram: false },
         Action::AskToStop { agent: false },
         Action::Destroy,
-        Action::Undefine,
+        Action::Undefine(FirmwareState::Remove),
     ] {
         let error = act(
             &mut *host,

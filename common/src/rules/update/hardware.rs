@@ -1,0 +1,94 @@
+//! Warnings of changes of features, firmware state and placement, which are rules of
+//! [`Code::RestartRequired`](crate::code::Code::RestartRequired).
+
+use std::collections::BTreeMap;
+
+use crate::api::choice::Backend;
+use crate::api::normalized::Normalized;
+use crate::field_path::FieldPath;
+use crate::normalize::Merged;
+use crate::rules::{clock, firmware, machine, state};
+use crate::words::shortened;
+
+use super::effects::Field;
+use super::warnings::Warnings;
+
+pub(super) fn warn(
+    merged: &Merged<'_>,
+    old: &Normalized,
+    new: &Normalized,
+    warnings: &mut Warnings<'_>,
+) {
+    features(merged, old, new, warnings);
+    firmware_state(merged, old, new, warnings);
+}
+
+/// The EFI variables, the TPM, the clock and the time to shut down. A change of the firmware itself is refused while the machine runs.
+fn firmware_state(
+    merged: &Merged<'_>,
+    old: &Normalized,
+    new: &Normalized,
+    warnings: &mut Warnings<'_>,
+) {
+    if old.firmware.kind == new.firmware.kind {
+        let [was, is] = [old, new].map(|block| block.firmware.persistent == Some(true));
+        let path = state::efi(merged).path;
+        warnings.field(Field::PersistentEfi, path, (was, is), false);
+    }
+    let [was, is] = [old, new].map(|block| state::describe(block.tpm));
+    warnings.field(Field::Tpm, state::tpm_path(merged), (was, is), false);
+    let [was, is] = [old, new].map(|block| block.timezone.as_deref().unwrap_or("UTC"));
+    let path = clock::timezone(merged).path;
+    warnings.field(Field::Clock, path, (was, is), false);
+    let seconds = |block: &Normalized| {
+        let seconds = block.termination_grace_period_seconds;
+        seconds.map_or_else(
+            || "the default".to_owned(),
+            |seconds| format!("{seconds} s"),
+        )
+    };
+    let path = machine::requested_grace_period(merged).path;
+    warnings.field(
+        Field::GracePeriod,
+        path,
+        (seconds(old), seconds(new)),
+        false,
+    );
+}
+
+fn features(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
+    let (was, is) = (&old.features, &new.features);
+    for (field, leaf, change) in [
+        (Field::Acpi, firmware::acpi(merged), (was.acpi, is.acpi)),
+        (Field::Apic, firmware::apic(merged), (was.apic, is.apic)),
+        (
+            Field::Hyperv,
+            firmware::hyperv(merged),
+            (was.hyperv, is.hyperv),
+        ),
+    ] {
+        warnings.field(field, leaf.path, change, false);
+    }
+    let labels = |labels: &BTreeMap<String, String>| {
+        let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
+        let labels = labels.collect::<Vec<_>>().join(",");
+        if labels.is_empty() {
+            "none".to_owned()
+        } else {
+            labels
+        }
+    };
+    let (was, is) = (&old.node_selector, &new.node_selector);
+    // A guest on KubeVirt that was placed by more labels is where it may be.
+    let is_placed =
+        new.backend == Backend::Kubevirt && is.iter().all(|it| was.get(it.0) == Some(it.1));
+    if was != is && !is_placed {
+        let what = format!(
+            "changes from {} to {}",
+            shortened(&labels(was)),
+            shortened(&labels(is))
+        );
+        let path = FieldPath::field("nodeSelector");
+        warnings.add(Field::NodeSelector, path, false, &what);
+    }
+}
