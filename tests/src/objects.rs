@@ -38,6 +38,8 @@ pub const NETWORK: Kind = ours("NetworkConfiguration", "networkconfigurations");
 pub const TEMPLATE: Kind = ours("MachineTemplate", "machinetemplates");
 /// Our LibvirtHost, which has no namespace.
 pub const HOST: Kind = ours("LibvirtHost", "libvirthosts");
+/// Our MachineAddress, which has no namespace.
+pub const ADDRESS: Kind = ours("MachineAddress", "machineaddresses");
 /// Our MachinePolicy, which has no namespace.
 pub const POLICY: Kind = ours("MachinePolicy", "machinepolicies");
 /// KubeVirt's VirtualMachine.

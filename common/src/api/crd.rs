@@ -3,7 +3,9 @@
 use kube::CustomResourceExt as _;
 use serde_json::Value;
 
-use super::{LibvirtHost, Machine, MachinePolicy, MachineTemplate, NetworkConfiguration};
+use super::{
+    LibvirtHost, Machine, MachineAddress, MachinePolicy, MachineTemplate, NetworkConfiguration,
+};
 
 /// A CustomResourceDefinition and the name of its file.
 #[derive(Clone, Debug)]
@@ -21,7 +23,7 @@ pub struct CrdFile {
 ///
 /// # Errors
 /// If a definition cannot be represented as JSON; it has no input, so this would be a bug.
-pub fn crd_files() -> Result<[CrdFile; 5], serde_json::Error> {
+pub fn crd_files() -> Result<[CrdFile; 6], serde_json::Error> {
     let file = |file, definition: Result<Value, serde_json::Error>| {
         let mut definition = definition?;
         tidy(&mut definition);
@@ -47,6 +49,10 @@ pub fn crd_files() -> Result<[CrdFile; 5], serde_json::Error> {
         file(
             "machinepolicies.yaml",
             serde_json::to_value(MachinePolicy::crd()),
+        )?,
+        file(
+            "machineaddresses.yaml",
+            serde_json::to_value(MachineAddress::crd()),
         )?,
     ])
 }

@@ -7,6 +7,7 @@
 //! MachineTemplate ──── values for fields that a Machine does not set: the same types as the intent
 //! NetworkConfiguration ── a network segment
 //! LibvirtHost ── a libvirt host: what its administrator offers, and what the controller observed
+//! MachineAddress ── an IP address on a network segment that a Machine holds, written by the controller
 //! MachinePolicy ── what the Machines and NetworkConfigurations of some namespaces may be
 //! ```
 //!
@@ -22,6 +23,7 @@ pub mod kind;
 pub mod left_volumes;
 pub mod libvirt_host;
 pub mod machine;
+pub mod machine_address;
 pub mod machine_policy;
 pub mod network;
 pub mod normalized;
@@ -42,6 +44,8 @@ pub use crd::{CrdFile, crd_files};
 pub use libvirt_host::LibvirtHost;
 #[cfg(feature = "kube")]
 pub use machine::Machine;
+#[cfg(feature = "kube")]
+pub use machine_address::MachineAddress;
 #[cfg(feature = "kube")]
 pub use machine_policy::MachinePolicy;
 #[cfg(feature = "kube")]

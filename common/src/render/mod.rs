@@ -6,6 +6,8 @@ mod cloud_init;
 mod identity;
 pub mod kubevirt;
 pub mod libvirt;
+mod network_config;
 
 pub use cloud_init::{CloudInitPlan, SecretKey, SecretRevision, SecretValue, Source};
 pub use identity::{Identity, digest};
+pub use network_config::{CardAddress, CardConfig, network_config};

@@ -22,6 +22,7 @@ pub(crate) mod form;
 mod hosts;
 mod image_url;
 mod images;
+mod ipam;
 mod libvirt;
 pub(crate) mod libvirthosts;
 pub(crate) mod limits;
@@ -31,6 +32,7 @@ mod name_form;
 mod names;
 mod networkconfigurations;
 mod networks;
+mod nic_addresses;
 mod policies;
 mod quantities;
 mod references;
@@ -81,12 +83,14 @@ pub const ALL: &[&[Rule]] = &[
     disks::RULES,
     images::RULES,
     networks::RULES,
+    nic_addresses::RULES,
     boot::RULES,
     firmware::RULES,
     update::refused::RULES,
     update::warnings::RULES,
     update::kept::RULES,
     networkconfigurations::RULES,
+    ipam::RULES,
     libvirthosts::RULES,
     libvirthosts::images::RULES,
     libvirthosts::limits::RULES,

@@ -26,6 +26,9 @@ use controller_core::objects::Meta as _;
 /// Pause before Secrets that could not be read are read again. No event reports that they can be read now.
 pub(super) const SECRETS_RETRY: Duration = Duration::from_secs(10);
 
+/// `runStrategy` of a VirtualMachine that is off.
+const HALTED: &str = "Halted";
+
 /// Outcome of planning the VirtualMachine and its Secret.
 #[derive(Debug, Default)]
 pub(super) struct Plans {
@@ -134,7 +137,8 @@ pub(super) fn guest(
     if is_blocked || is_held {
         // The template cannot be updated now, but the power state can.
         let strategy = desired.spec.run_strategy;
-        if strategy != live.spec.run_strategy {
+        let is_off = live.spec.run_strategy == HALTED;
+        if strategy != live.spec.run_strategy && !(is_off && machine.addresses.keeps_off()) {
             plans.actions.push(Action::SetRunStrategy { uid, strategy });
         }
     } else if !is_current(&desired, live) {

@@ -94,6 +94,7 @@ pub(super) fn nic(name: &str, model: NicModel) -> NormalizedNetwork {
         network_name: None,
         model,
         mac_address: None,
+        ip_addresses: vec![],
         boot_order: None,
     }
 }
