@@ -5,8 +5,8 @@
 //!
 //! All of it may be lost: a restart costs a repeated write that changes nothing.
 
-use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -130,9 +130,14 @@ impl Expectations {
         });
     }
 
-    /// Drops the entries of Machines that do not exist any more.
-    pub fn retain(&self, exists: impl Fn(&str) -> bool) {
-        self.lock().retain(|uid, _| exists(uid));
+    /// Drops the entries of Machines that do not exist any more. `existing` returns those of the uids that exist.
+    pub fn retain(&self, existing: impl FnOnce(&HashSet<&str>) -> HashSet<Box<str>>) {
+        let mut entries = self.lock();
+        if entries.is_empty() {
+            return;
+        }
+        let existing = existing(&entries.keys().map(|uid| &**uid).collect());
+        entries.retain(|uid, _| existing.contains(uid));
     }
 }
 

@@ -3,7 +3,7 @@
 //! Label values come from small, known sets: phases, states, and names that exist in the catalog. Anything else counts
 //! as `other`, and no label contains the name of a Machine: users could otherwise create series without limit.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -138,17 +138,32 @@ pub async fn update_gauges(
         ticks.tick().await;
         gauge!(LEADING).set(u32::from(guard.remaining().is_some()));
         let machines = caches.machines.state();
-        let uids: BTreeSet<_> = machines.iter().map(|machine| machine.uid()).collect();
-        expectations.retain(|uid| uids.contains(uid));
-
-        let mut counts = Counts::default();
-        for machine in &machines {
-            let phase = machine.phase.map_or("", |phase| phase.as_str());
-            let key = [phase.to_owned(), template(machine, &caches)];
-            *counts.machines.entry(key).or_default() += 1.0;
-        }
-        published.publish(counts);
+        expectations.retain(|kept| remaining(&machines, kept));
+        published.publish(count(&machines, &caches));
     }
+}
+
+/// The uids of `kept` that a Machine has. `kept` is small, so no set of all uids is built.
+fn remaining(machines: &[Arc<CachedMachine>], kept: &HashSet<&str>) -> HashSet<Box<str>> {
+    let uids = machines.iter().map(|machine| machine.uid());
+    uids.filter(|uid| kept.contains(uid))
+        .map(Box::from)
+        .collect()
+}
+
+fn count(machines: &[Arc<CachedMachine>], caches: &Caches) -> Counts {
+    let mut groups: HashMap<_, f64> = HashMap::new();
+    for machine in machines {
+        let key = (machine.phase, machine.template.as_ref());
+        *groups.entry(key).or_default() += 1.0;
+    }
+    let mut counts = Counts::default();
+    for ((phase, template), number) in groups {
+        let phase = phase.map_or("", |phase| phase.as_str());
+        let key = [phase.to_owned(), label_of(template, caches)];
+        *counts.machines.entry(key).or_default() += number;
+    }
+    counts
 }
 
 #[derive(Default)]
@@ -174,8 +189,8 @@ impl PublishedCounts {
 }
 
 /// Label value of the template: its name if the template exists.
-fn template(machine: &CachedMachine, caches: &Caches) -> String {
-    match &machine.template {
+fn label_of(template: Option<&(TemplateSource, Box<str>)>, caches: &Caches) -> String {
+    match template {
         None => String::new(),
         Some((source, name))
             if *source == TemplateSource::BuiltIn || caches.templates.contains("", name) =>

@@ -218,8 +218,8 @@ struct FinalizerController {
     guests: Arc<dyn GuestAttachments>,
     api: GuardedClient,
     events: Events,
-    /// By uid of the network.
-    done: BTreeMap<String, Done>,
+    /// By namespace and uid of the network.
+    done: BTreeMap<(String, String), Done>,
 }
 
 impl FinalizerController {
@@ -229,10 +229,11 @@ impl FinalizerController {
             // Every namespace is queued again when this replica acquires the Lease.
             return Vec::new();
         }
-        let mut networks = self.caches.networks.all();
+        let is_checked = |namespace: &str| namespaces.contains(namespace);
+        let networks = self.caches.networks.in_namespaces(is_checked);
         let uids: BTreeSet<_> = networks.iter().map(Meta::uid).collect();
-        self.done.retain(|uid, _| uids.contains(uid.as_str()));
-        networks.retain(|network| namespaces.contains(network.namespace()));
+        self.done
+            .retain(|(namespace, uid), _| !is_checked(namespace) || uids.contains(uid.as_str()));
         let mut failures = Vec::new();
         if networks.is_empty() {
             return failures;
@@ -249,7 +250,8 @@ impl FinalizerController {
 
     async fn carry_out(&mut self, network: &Network, decision: Decision) -> Result<(), ApiError> {
         let version = network.metadata.resource_version.clone();
-        let done = self.done.entry(network.uid().to_owned()).or_default();
+        let key = (network.namespace().to_owned(), network.uid().to_owned());
+        let done = self.done.entry(key).or_default();
         let body = match decision {
             Decision::ReportUsers(message) => {
                 if done.reported.as_ref() != Some(&message) {

@@ -71,6 +71,11 @@ pub trait Meta: kube::Resource<DynamicType = ()> {
         self.meta().uid.as_deref().unwrap_or_default()
     }
 
+    /// `metadata.resourceVersion`, if it is a number.
+    fn version_number(&self) -> Option<u64> {
+        self.meta().resource_version.as_deref()?.parse().ok()
+    }
+
     /// Value of a label.
     fn label(&self, key: &str) -> Option<&str> {
         self.meta().labels.as_ref()?.get(key).map(String::as_str)
@@ -116,6 +121,17 @@ pub trait Meta: kube::Resource<DynamicType = ()> {
 }
 
 impl<K: kube::Resource<DynamicType = ()>> Meta for K {}
+
+/// Whether a cached object of this version is at least as new as `written`.
+///
+/// Versions of one kind are increasing numbers: guaranteed since Kubernetes 1.35, and true of every release before. A
+/// version that is not a number counts as seen, because waiting for it would never end.
+pub fn is_at_least(cached: Option<u64>, written: &str) -> bool {
+    match (cached, written.parse()) {
+        (Some(cached), Ok(written)) => cached >= written,
+        (None, _) | (_, Err(_)) => true,
+    }
+}
 
 /// A kind that a [`Cache`](crate::cache::Cache) can hold.
 pub trait Cacheable: Meta + Serialize + DeserializeOwned {

@@ -39,8 +39,7 @@ impl FairQueue {
     /// Queues a Machine for a pass, unless it already waits or is in flight. During its pass it is marked, and
     /// queued when the pass has finished.
     pub fn enqueue(&self, machine: ObjectRef<CachedMachine>) {
-        self.lock().push(machine);
-        self.changed.notify_one();
+        self.change(|queue| queue.push(machine));
     }
 
     /// Waits for the next Machine. For one caller at a time.
@@ -57,19 +56,12 @@ impl FairQueue {
 
     /// The Machine's pass starts: what is enqueued from now on is for the next pass.
     pub fn started(&self, machine: &ObjectRef<CachedMachine>) {
-        let mut queue = self.lock();
-        queue.in_flight.remove(machine);
-        queue.running.insert(machine.clone(), false);
-        self.changed.notify_one();
+        self.change(|queue| queue.start(machine));
     }
 
     /// The Machine's pass has finished. If the Machine was enqueued meanwhile, it waits for another pass.
     pub fn finished(&self, machine: &ObjectRef<CachedMachine>) {
-        let mut queue = self.lock();
-        if queue.running.remove(machine) == Some(true) {
-            queue.push(machine.clone());
-            self.changed.notify_one();
-        }
+        self.change(|queue| queue.finish(machine));
     }
 
     /// The scheduler found no Machine of this name. A trigger for a Machine in flight is not queued, so a Machine
@@ -86,6 +78,16 @@ impl FairQueue {
         }
     }
 
+    /// Applies a change, and wakes the consumer if there is a Machine for it: each wake-up makes the scheduler look at
+    /// every pass that runs.
+    fn change(&self, change: impl FnOnce(&mut Queue)) {
+        let mut queue = self.lock();
+        change(&mut queue);
+        if queue.has_next() {
+            self.changed.notify_one();
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Queue> {
         // No statement under this lock leaves the queue inconsistent, so a poisoned lock is safe to use.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
@@ -94,11 +96,12 @@ impl FairQueue {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Waiting Machines by namespace, oldest first. No row is empty.
+    /// Machines by namespace in the order of enqueueing. No row is empty. One that is not in `waiting` was passed over:
+    /// its pass has started meanwhile.
     rows: HashMap<String, VecDeque<ObjectRef<CachedMachine>>>,
     /// Namespaces with a row; the first is served next.
     ring: VecDeque<String>,
-    /// The Machines in `rows`.
+    /// The Machines of `rows` that wait.
     waiting: HashSet<ObjectRef<CachedMachine>>,
     /// Machines that the scheduler has and whose pass has not started; the value of `handed_out` at that time.
     in_flight: HashMap<ObjectRef<CachedMachine>, usize>,
@@ -127,23 +130,53 @@ impl Queue {
         row.push_back(machine);
     }
 
-    fn pop(&mut self) -> Option<ObjectRef<CachedMachine>> {
+    /// The pass of a Machine starts. It sees what the Machine waited for, so the Machine does not wait any more; the
+    /// scheduler also starts passes by itself, when a Machine's time has come.
+    fn start(&mut self, machine: &ObjectRef<CachedMachine>) {
+        self.in_flight.remove(machine);
+        self.waiting.remove(machine);
+        self.running.insert(machine.clone(), false);
+    }
+
+    fn finish(&mut self, machine: &ObjectRef<CachedMachine>) {
+        if self.running.remove(machine) == Some(true) {
+            self.push(machine.clone());
+        }
+    }
+
+    /// Whether [`pop`](Self::pop) returns a Machine.
+    fn has_next(&self) -> bool {
+        !self.waiting.is_empty() && self.has_room()
+    }
+
+    fn has_room(&self) -> bool {
         let oldest = self.in_flight.values().min();
-        if oldest.is_some_and(|oldest| self.handed_out - oldest >= IN_FLIGHT_MAX) {
+        oldest.is_none_or(|oldest| self.handed_out - oldest < IN_FLIGHT_MAX)
+    }
+
+    fn pop(&mut self) -> Option<ObjectRef<CachedMachine>> {
+        if !self.has_room() {
             return None;
         }
-        let namespace = self.ring.pop_front()?;
-        let row = self.rows.get_mut(&namespace)?;
-        let machine = row.pop_front()?;
-        if row.is_empty() {
-            self.rows.remove(&namespace);
-        } else {
-            self.ring.push_back(namespace);
+        loop {
+            let namespace = self.ring.pop_front()?;
+            let row = self.rows.get_mut(&namespace)?;
+            let machine = row.pop_front()?;
+            let waits = self.waiting.remove(&machine);
+            match (row.is_empty(), waits) {
+                (true, _) => {
+                    self.rows.remove(&namespace);
+                }
+                (false, true) => self.ring.push_back(namespace),
+                // A Machine that is passed over does not count for its namespace.
+                (false, false) => self.ring.push_front(namespace),
+            }
+            if waits {
+                self.in_flight.insert(machine.clone(), self.handed_out);
+                self.handed_out += 1;
+                return Some(machine);
+            }
         }
-        self.waiting.remove(&machine);
-        self.in_flight.insert(machine.clone(), self.handed_out);
-        self.handed_out += 1;
-        Some(machine)
     }
 }
 
@@ -237,6 +270,34 @@ mod tests {
         queue.started(&web);
         queue.finished(&web);
         assert_eq!(handed_out(&queue), [], "nothing happened meanwhile");
+    }
+
+    #[test]
+    fn a_machine_whose_pass_starts_by_itself_while_it_waits_is_not_handed_out_for_a_second_one() {
+        let queue = FairQueue::default();
+        let (web, other) = (machine("default", 0), machine("default", 1));
+        queue.enqueue(web.clone());
+        queue.enqueue(other.clone());
+        queue.started(&web);
+        queue.finished(&web);
+        assert_eq!(handed_out(&queue), std::slice::from_ref(&other));
+        queue.enqueue(web.clone());
+        assert_eq!(handed_out(&queue), [web]);
+    }
+
+    #[test]
+    fn the_consumer_is_not_woken_while_no_machine_can_be_handed_out() {
+        let queue = FairQueue::default();
+        for number in 0..IN_FLIGHT_MAX {
+            queue.enqueue(machine("many", number));
+        }
+        assert_eq!(handed_out(&queue).len(), IN_FLIGHT_MAX);
+        // Takes the permit of the wake-ups so far, if there is one.
+        queue.changed.notified().now_or_never();
+        queue.enqueue(machine("few", 0));
+        assert_eq!(queue.changed.notified().now_or_never(), None);
+        queue.started(&machine("many", 0));
+        assert_eq!(queue.changed.notified().now_or_never(), Some(()));
     }
 
     #[test]

@@ -27,7 +27,6 @@ use tracing::Instrument as _;
 use crate::backend::{Act as _, Backend, Failed, Growth};
 use crate::caches::Caches;
 use crate::client::{GuardedClient, Remedy};
-use crate::conditions::ready;
 use crate::deletion;
 use crate::events::Events;
 use crate::expectations::{Expectations, jittered};
@@ -125,8 +124,8 @@ impl<B: Backend> Runner for B {
 pub struct Outcome {
     /// Time until the next pass, if shorter than the reconcile interval.
     requeue_after: Option<Duration>,
-    /// There was nothing to do, the Machine is ready, and every change triggers a pass: without a trigger another
-    /// pass would find the same.
+    /// There was nothing to do, and every change triggers a pass: without a trigger another pass would find the same,
+    /// whether or not the Machine is ready.
     is_settled: bool,
 }
 
@@ -286,10 +285,9 @@ async fn pass<B: Backend>(
     match carry_out(backend, &mut machine, &planned, &plan, context).await {
         Ok(()) => {
             write(&machine, &planned, context).await?;
-            let is_ready = ready(&machine.status).is_some_and(|(status, _)| status == "True");
             Ok(Outcome {
                 requeue_after: planned.requeue_after,
-                is_settled: planned.is_nothing() && is_ready && B::IS_EVENT_DRIVEN,
+                is_settled: planned.is_nothing() && B::IS_EVENT_DRIVEN,
             })
         }
         Err(failure) => {

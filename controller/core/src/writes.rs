@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::client::{ApiError, GuardedClient};
 use crate::machine::{CachedMachine, Machine};
-use crate::objects::Meta;
+use crate::objects::{Meta, is_at_least};
 
 /// An object that this replica wrote, with the version that the API server gave it. The next pass waits until
 /// the caches have seen that version.
@@ -32,19 +32,9 @@ impl Written {
         }
     }
 
-    /// Whether a cached object is at least as new as what was written.
-    ///
-    /// Versions of one kind are increasing numbers: guaranteed since Kubernetes 1.35, and true of every release
-    /// before. A version that is not a number counts as seen, because waiting for it would never end.
+    /// Whether a cached object is at least as new as what was written: see [`is_at_least`].
     pub fn is_seen_in(&self, cached: &impl Meta) -> bool {
-        let cached = cached.meta().resource_version.as_deref();
-        match (
-            cached.and_then(|cached| cached.parse::<u64>().ok()),
-            self.version.parse::<u64>(),
-        ) {
-            (Some(cached), Ok(written)) => cached >= written,
-            _ => true,
-        }
+        is_at_least(cached.version_number(), &self.version)
     }
 }
 

@@ -95,10 +95,14 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
                 .filter(|source| cluster.claims.contains(namespace, source))
                 .cloned(),
         );
-        if let Some(import) = cluster.data_volumes.get(namespace, &volume.claim) {
+        if !data_volumes.contains_key(&volume.claim)
+            && let Some(import) = cluster.data_volumes.get(namespace, &volume.claim)
+        {
             data_volumes.insert(volume.claim.clone(), import);
         }
-        if let Some(claim) = cluster.claims.get(namespace, &volume.claim) {
+        if !claims.contains_key(&volume.claim)
+            && let Some(claim) = cluster.claims.get(namespace, &volume.claim)
+        {
             claims.insert(volume.claim, claim);
         }
     }
@@ -213,17 +217,17 @@ async fn read_secrets(
 
 /// Whether the caches have seen an object of this backend's kinds that was written.
 pub(crate) fn has_seen(cluster: &KubeVirtCaches, namespace: &str, written: &Written) -> bool {
-    let name = &written.name;
-    match written.kind.as_str() {
-        "VirtualMachine" => seen(cluster.vms.get(namespace, name), written),
-        "PersistentVolumeClaim" => seen(cluster.claims.get(namespace, name), written),
-        "DataVolume" => seen(cluster.data_volumes.get(namespace, name), written),
-        "Secret" => seen(cluster.secrets.get(namespace, name), written),
-        "NetworkAttachmentDefinition" => seen(cluster.attachments.get(namespace, name), written),
+    let Written {
+        kind,
+        name,
+        version,
+    } = written;
+    match kind.as_str() {
+        "VirtualMachine" => cluster.vms.has_seen(namespace, name, version),
+        "PersistentVolumeClaim" => cluster.claims.has_seen(namespace, name, version),
+        "DataVolume" => cluster.data_volumes.has_seen(namespace, name, version),
+        "Secret" => cluster.secrets.has_seen(namespace, name, version),
+        "NetworkAttachmentDefinition" => cluster.attachments.has_seen(namespace, name, version),
         _ => true,
     }
-}
-
-fn seen<K: Meta>(cached: Option<Arc<K>>, written: &Written) -> bool {
-    cached.is_some_and(|cached| written.is_seen_in(&*cached))
 }

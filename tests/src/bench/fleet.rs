@@ -32,6 +32,9 @@ const FLEET_LIMIT: Duration = Duration::from_hours(1);
 /// Duration for which requests are counted while nothing changes.
 const IDLE: Duration = Duration::from_mins(1);
 
+/// Pause between two reads of the metrics.
+const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The figures of one fleet.
 #[derive(Debug)]
 pub(crate) struct Fleet {
@@ -43,8 +46,12 @@ pub(crate) struct Fleet {
     /// From the first creation until all ran.
     all_run: Duration,
     processor: Duration,
+    /// Passes over all Machines until all ran.
+    passes: usize,
     memory_mib: u64,
     restart: Restart,
+    /// Processor time of the controller in [`IDLE`].
+    idle_processor: Duration,
     /// Requests of the controller in [`IDLE`], except those for its Lease.
     at_rest: usize,
 }
@@ -87,11 +94,14 @@ impl Fleet {
         let id = controller.process().id();
         let processor = processor_time(id)?.saturating_sub(before);
         let memory_mib = memory(id)?.now;
+        let passes = passes(&controller.metrics().await?);
         let (writes, vm_created) = counted(&lab, begin).await?;
 
         let restart = restart(&lab, &mut controller, machines).await?;
         let rest = lab.log_position().await?;
+        let before = processor_time(controller.process().id())?;
         sleep(IDLE).await;
+        let idle_processor = processor_time(controller.process().id())?.saturating_sub(before);
         let at_rest = count_requests(&lab, rest, |event| !event.is_lease()).await?;
         Ok(Self {
             machines,
@@ -99,8 +109,10 @@ impl Fleet {
             vm_created,
             all_run,
             processor,
+            passes,
             memory_mib,
             restart,
+            idle_processor,
             at_rest,
         })
     }
@@ -126,7 +138,10 @@ async fn shows(
     what: &str,
     fits: impl Fn(&str) -> bool,
 ) -> Result<()> {
+    // A scrape of the metrics costs the controller time, so they are read no more than once a second.
+    let mut ticks = tokio::time::interval(SCRAPE_INTERVAL);
     wait::until_within(FLEET_LIMIT, what, async || {
+        ticks.tick().await;
         let text = controller.metrics().await?;
         let machines = |line: &&str| line.starts_with("kubevirt_operator_machines_total");
         Ok(if text.lines().any(&fits) {
@@ -179,18 +194,20 @@ async fn counted(lab: &Lab, since: LogPosition) -> Result<(Writes, [Duration; 2]
     Ok((writes, [quantile(50)?, quantile(99)?]))
 }
 
-async fn restart(lab: &Lab, controller: &mut ProgramUnderTest, machines: usize) -> Result<Restart> {
+/// Passes since the start of the controller, as its metrics say; 0 before the first one.
+fn passes(metrics: &str) -> usize {
     const PASSES: &str =
         "kubevirt_operator_reconciliation_duration_seconds_count{controller=\"Machine\"} ";
+    let mut lines = metrics.lines();
+    let count = lines.find_map(|line| line.strip_prefix(PASSES));
+    count.and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
+async fn restart(lab: &Lab, controller: &mut ProgramUnderTest, machines: usize) -> Result<Restart> {
     controller.stop().await?;
     let (before, start) = (lab.log_position().await?, Instant::now());
     controller.start_again()?;
-    let all = |line: &str| {
-        let passes = line
-            .strip_prefix(PASSES)
-            .and_then(|count| count.parse().ok());
-        passes.is_some_and(|passes: usize| passes >= machines)
-    };
+    let all = |line: &str| passes(line) >= machines;
     shows(controller, "every Machine to be reconciled", all).await?;
     Ok(Restart {
         first_pass: start.elapsed(),
@@ -243,9 +260,10 @@ impl fmt::Display for Fleet {
         )?;
         writeln!(
             f,
-            "until all run        {:.0} s; {:.2} ms of a processor for each; memory {} MiB",
+            "until all run        {:.0} s; {:.2} ms of a processor and {:.1} passes for each; memory {} MiB",
             self.all_run.as_secs_f64(),
             (self.processor / machines).as_secs_f64() * 1e3,
+            each(self.passes),
             self.memory_mib
         )?;
         writeln!(
@@ -255,9 +273,10 @@ impl fmt::Display for Fleet {
         )?;
         write!(
             f,
-            "idle                 {} requests in {} s, without those for the Lease",
+            "idle                 {} requests in {} s, without those for the Lease; {:.2} s of a processor",
             self.at_rest,
-            IDLE.as_secs()
+            IDLE.as_secs(),
+            self.idle_processor.as_secs_f64()
         )
     }
 }

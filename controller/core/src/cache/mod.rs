@@ -14,7 +14,7 @@ use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 
 use self::compressed::Compressed;
-use crate::objects::Cacheable;
+use crate::objects::{Cacheable, is_at_least};
 
 /// Whether the objects of a kind are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,9 +76,15 @@ fn key(namespace: &str, name: &str) -> Key {
     [namespace, "/", name].concat().into()
 }
 
+fn namespace_of(key: &str) -> &str {
+    key.split_once('/').unwrap_or_default().0
+}
+
 #[derive(Debug)]
 struct Entry<K: Cacheable> {
     object: Compressed<K>,
+    /// Its `resourceVersion`, if that is a number.
+    version: Option<u64>,
     summary: K::Summary,
 }
 
@@ -116,6 +122,7 @@ impl<K: Cacheable> Content<K> {
         }
         let entry = Entry {
             object: Compressed::new(object),
+            version: object.version_number(),
             summary: object.summary(),
         };
         let key = key(object.namespace(), object.name());
@@ -246,16 +253,30 @@ impl<K: Cacheable> Cache<K> {
 
     /// All objects, decompressed: only for kinds with few objects.
     pub fn all(&self) -> Vec<K> {
+        self.in_namespaces(|_| true)
+    }
+
+    /// The objects of the namespaces for which `matches` returns true, decompressed.
+    pub fn in_namespaces(&self, matches: impl Fn(&str) -> bool) -> Vec<K> {
         let inner = self.read();
-        let objects = inner.content.objects.values();
-        objects.map(|entry| entry.object.decompress()).collect()
+        let objects = inner.content.objects.iter();
+        let objects = objects.filter(|(key, _)| matches(namespace_of(key)));
+        objects
+            .map(|(_, entry)| entry.object.decompress())
+            .collect()
+    }
+
+    /// Whether there is an object of this name that is at least as new as `version`. Nothing is decompressed.
+    pub fn has_seen(&self, namespace: &str, name: &str, version: &str) -> bool {
+        let inner = self.read();
+        let entry = inner.content.objects.get(&key(namespace, name));
+        entry.is_some_and(|entry| is_at_least(entry.version, version))
     }
 
     /// Calls `visit` with the namespace and the summary of every object.
     pub fn for_each_summary(&self, mut visit: impl FnMut(&str, &K::Summary)) {
         for (key, entry) in &self.read().content.objects {
-            let (namespace, _) = key.split_once('/').unwrap_or_default();
-            visit(namespace, &entry.summary);
+            visit(namespace_of(key), &entry.summary);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What namespaces use of their quota, as metrics and in the status of MachinePolicies.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -42,9 +42,10 @@ pub async fn publish(caches: Caches, api: GuardedClient) -> Result<(), Infallibl
     let mut published = Gauges::default();
     loop {
         ticks.tick().await;
-        let machines = caches.machines.state();
-        let uids: BTreeSet<_> = machines.iter().map(|machine| machine.uid()).collect();
-        caches.quotas.retain(|uid| uids.contains(uid));
+        caches.quotas.retain(|| {
+            let machines = caches.machines.state();
+            machines.iter().map(|it| Box::from(it.uid())).collect()
+        });
         let uses = Uses::of(&caches);
         published.set(&uses.by_namespace);
         if !api.may_write() {

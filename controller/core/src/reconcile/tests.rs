@@ -308,16 +308,16 @@ async fn a_pass_waits_until_the_caches_show_what_was_written() {
 }
 
 #[tokio::test]
-async fn only_a_ready_machine_without_work_waits_longer_than_the_interval() {
+async fn only_a_machine_without_work_waits_longer_than_the_interval_ready_or_not() {
     let settled = Harness::new(Scripted::default(), LeaseGuard::Always);
     let acting = Harness::new(Scripted::with(vec![SWITCH]), LeaseGuard::Always);
-    let mut starting = Harness::new(Scripted::default(), LeaseGuard::Always);
-    starting.machine.status = fixtures::ready("False", "Creating");
+    let mut waiting = Harness::new(Scripted::default(), LeaseGuard::Always);
+    waiting.machine.status = fixtures::ready("False", "NetworkConfigurationNotFound");
     let interval = settled.context.interval;
     for (harness, expected) in [
         (settled, SETTLED_INTERVAL),
         (acting, interval),
-        (starting, interval),
+        (waiting, SETTLED_INTERVAL),
     ] {
         let cached = Arc::new(CachedMachine::from(harness.machine.clone()));
         let next = reconcile(cached, harness.context.clone()).await;

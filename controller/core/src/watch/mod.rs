@@ -110,7 +110,9 @@ impl<'a> Watches<'a> {
             let mut stream = std::pin::pin!(stream);
             let mut outage = Outage::default();
             while let Some(event) = stream.next().await {
+                let mut networks_changed = false;
                 if let Ok(event) = &event {
+                    networks_changed = changes_networks(event, &caches);
                     let used = usage_in_namespace_of(event, &caches);
                     // The index before the store: a task that waits for the store finds the index complete, too.
                     // Both before the triggers: a pass that starts earlier would not see the change.
@@ -133,7 +135,9 @@ impl<'a> Watches<'a> {
                 match event {
                     Ok(Event::Apply(machine) | Event::Delete(machine)) => {
                         outage.succeeded();
-                        triggers.network_namespaces.push(machine.namespace());
+                        if networks_changed {
+                            triggers.network_namespaces.push(machine.namespace());
+                        }
                         triggers.send([ObjectRef::from_obj(&machine)]);
                     }
                     // The store has the objects of a list only once it is complete: a pass before would see the old one.
@@ -260,6 +264,19 @@ impl<'a> Watches<'a> {
                 machines_where(machines, |machine| machine.uses_template(template.name()))
             },
         );
+    }
+}
+
+/// Whether the event changes which networks a Machine names. Most events are changes of a status, which do not.
+fn changes_networks(event: &Event<CachedMachine>, caches: &Caches) -> bool {
+    match event {
+        Event::Apply(machine) => {
+            let before = caches.machines.get(&ObjectRef::from_obj(machine));
+            let before = before.iter().flat_map(|before| before.networks());
+            !before.eq(machine.networks())
+        }
+        Event::Delete(machine) => machine.networks().next().is_some(),
+        Event::Init | Event::InitApply(_) | Event::InitDone => false,
     }
 }
 

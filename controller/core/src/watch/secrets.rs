@@ -55,6 +55,9 @@ pub(super) async fn watch(
             Ok(Event::Delete(secret)) => {
                 let (key, _) = entry(&secret);
                 versions.change(|known| drop(known.remove(&key)));
+                triggers.send(machines_where(machines, |machine| {
+                    machine.refers_to(secret.namespace(), secret.name())
+                }));
             }
             Err(error) => log_failure(&mut outage, NAME, &error),
         }

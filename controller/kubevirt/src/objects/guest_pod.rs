@@ -10,7 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use super::guests::{GuestSummary, Instance};
-use controller_core::objects::{Cacheable, Meta as _, lenient, prune};
+use common::names::LABEL_MACHINE;
+use controller_core::objects::{Cacheable, Meta as _, lenient};
 use controller_core::resource;
 
 /// Label of a launcher pod: the uid of its instance.
@@ -79,7 +80,16 @@ impl Cacheable for GuestPod {
     fn prune(&mut self) {
         self.instance = self.label(CREATED_BY).unwrap_or_default().to_owned();
         self.attachments = attachments(self);
-        prune(&mut self.metadata);
+        // Of the rest of the metadata only this is read; real launcher pods have dozens of labels and annotations.
+        let labels = self.metadata.labels.take().unwrap_or_default();
+        let labels = labels.into_iter().filter(|(key, _)| key == LABEL_MACHINE);
+        self.metadata = ObjectMeta {
+            name: self.metadata.name.take(),
+            namespace: self.metadata.namespace.take(),
+            resource_version: self.metadata.resource_version.take(),
+            labels: Some(labels.collect()),
+            ..ObjectMeta::default()
+        };
     }
 }
 
