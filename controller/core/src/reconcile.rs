@@ -180,10 +180,12 @@ pub async fn reconcile(cached: Arc<CachedMachine>, context: Arc<Context>) -> Dur
             machine.addresses = acquire(&machine, caches, api, &context.expectations).await;
             machine.render_addresses(&context.cluster);
         }
+        let retry = machine.addresses.retry();
         let next = match backend.pass(machine, hold, &context).await {
             Ok(outcome) => {
                 context.expectations.succeeded(uid);
-                outcome.next(context.interval)
+                let next = outcome.next(context.interval);
+                retry.map_or(next, |retry| next.min(jittered(retry)))
             }
             Err(failure) => failure.wait(&context, uid),
         };

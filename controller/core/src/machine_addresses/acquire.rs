@@ -147,6 +147,7 @@ impl Acquisition<'_> {
             return Err(AddressFault {
                 fault: Fault::new("NetworkFailed", message),
                 is_in_use: false,
+                is_transient: false,
             });
         };
         match self.lock(need, wanted).await {
@@ -215,6 +216,7 @@ impl Acquisition<'_> {
         Err(AddressFault {
             fault: Fault::new("NetworkFailed", message),
             is_in_use: false,
+            is_transient: true,
         })
     }
 
@@ -281,6 +283,7 @@ impl Acquisition<'_> {
         AddressFault {
             fault: Fault::new("AddressInUse", message),
             is_in_use: true,
+            is_transient: false,
         }
     }
 }
@@ -301,6 +304,7 @@ fn exhausted(need: &Need, family: Family, taken: &BTreeSet<IpAddr>) -> AddressFa
     AddressFault {
         fault: Fault::new("AddressesExhausted", message),
         is_in_use: false,
+        is_transient: false,
     }
 }
 
@@ -314,5 +318,6 @@ fn unreachable(need: &Need, error: &ApiError) -> AddressFault {
     AddressFault {
         fault: Fault::new("NetworkFailed", message),
         is_in_use: false,
+        is_transient: true,
     }
 }

@@ -20,6 +20,7 @@ mod usage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use common::render::{CardAddress, CardConfig, network_config};
 use kube::runtime::reflector::ObjectRef;
@@ -32,6 +33,9 @@ pub use self::usage::{Attachments, publish};
 use crate::conditions::Fault;
 use crate::machine::{CachedMachine, Machine};
 use crate::objects::Meta as _;
+
+/// Pause after an address could not be locked because the API server did not answer.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The addresses of a Machine in a pass.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,9 +55,17 @@ pub struct AddressFault {
     pub fault: Fault,
     /// Whether another Machine has an address of this one: then the guest must not start.
     pub is_in_use: bool,
+    /// Whether it may succeed without a change that an event reports, so that a pass has to follow.
+    pub is_transient: bool,
 }
 
 impl Addresses {
+    /// Time until the next pass, if no event may start one.
+    pub(crate) fn retry(&self) -> Option<Duration> {
+        let fault = self.fault.as_ref()?;
+        fault.is_transient.then_some(RETRY_INTERVAL)
+    }
+
     /// Whether a guest that is off must stay off, because another Machine has its address.
     pub fn keeps_off(&self) -> bool {
         self.fault.as_ref().is_some_and(|fault| fault.is_in_use)

@@ -114,6 +114,7 @@ fn a_guest_whose_ip_address_another_machine_has_is_not_started_and_can_be_stoppe
         fault: Some(AddressFault {
             fault: Fault::new("AddressInUse", "Machine 'db' has it"),
             is_in_use: true,
+            is_transient: false,
         }),
         ..Addresses::default()
     };
