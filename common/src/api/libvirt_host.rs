@@ -7,6 +7,8 @@
 //! The administrator creates pools and networks. The controller looks them up and reports their state;
 //! it never creates one.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -102,6 +104,16 @@ pub struct LibvirtHostSpec {
     /// changed ones at its next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<HostLimits>,
+}
+
+impl LibvirtHostSpec {
+    /// Every pool that the spec names. One that libvirt does not have, or that is not active, may hold volumes all the
+    /// same: those of Machines, and overlays of volumes in the other pools.
+    pub fn pools(&self) -> BTreeSet<String> {
+        let offers = self.storage.iter().flatten();
+        let pools = offers.map(|offer| offer.pool.clone());
+        pools.chain(self.image_pool.clone()).collect()
+    }
 }
 
 /// A Secret by namespace and name.

@@ -7,6 +7,7 @@
 //! | [`a_stable_machine_reports_why_it_is_not_ready`] | a Machine that waits has the cause in `Ready` |
 //! | [`no_step_takes_effect_without_the_lease`] | an action of a replica that lost the Lease changes nothing |
 //! | [`no_volume_in_use_is_deleted`] | whatever uses it, ours or not |
+//! | [`no_effect_without_each_precondition`] | what was planned is checked again when it is done |
 //! | [`a_machine_whose_growth_is_held_is_switched_and_does_not_grow`] | a quota stops no guest and keeps none running |
 
 use std::collections::BTreeSet;
@@ -17,15 +18,19 @@ use common::api::status::MachineStatus;
 use common::names;
 use common::quantity::Bytes;
 
-use crate::backend::{Backend, Growth};
+use crate::backend::{Act as _, Backend, Growth};
 use crate::conditions::{Fault, ready};
 use crate::fixtures::annotate;
 use crate::machine::{Block, Machine};
 use crate::plan::{Now, Plan, Step};
+use crate::preconditions::{Effect, Precondition};
 use crate::reconcile;
 
 /// More passes than any environment needs from any point until nothing changes any more.
 const PASSES_MAX: usize = 60;
+
+/// Passes between a user's change and the last of its effects: a restart is recorded before it is carried out.
+const PASSES_AFTER_CHANGE: usize = 2;
 
 /// Error of [`Environment::step`]: the step was not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +89,18 @@ pub trait Environment {
 
     /// From now on a guest that this controller did not create uses the volume.
     fn use_volume(&mut self, name: &str);
+
+    /// Somebody else changes what an action is about, so that this precondition of its effect no longer holds. Returns
+    /// `false` if that cannot happen to this action.
+    fn break_precondition(
+        &mut self,
+        action: &<Self::Backend as Backend>::Action,
+        precondition: Precondition,
+    ) -> bool;
+
+    /// Why no action of a plan can be carried out without the precondition, by its type; or the test of the effect, if
+    /// no plan has it. `None`: [`break_precondition`](Self::break_precondition) breaks it.
+    fn excluded(effect: Effect, precondition: Precondition) -> Option<&'static str>;
 }
 
 fn plan<E: Environment>(environment: &E) -> Option<Plan<<E::Backend as Backend>::Action>> {
@@ -246,6 +263,116 @@ pub fn no_volume_in_use_is_deleted<E: Environment>(new: impl Fn() -> E) {
             environment.volumes().contains(volume),
             "{volume} was in use and is gone"
         );
+    }
+}
+
+/// What a user may have changed right before a pass.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    None,
+    Deletion,
+    Restart,
+    /// The Machine grows, which a quota forbids, and is switched off.
+    HeldGrowthAndStop,
+}
+
+impl Change {
+    fn apply<E: Environment>(self, environment: &mut E) {
+        match self {
+            Self::None => {}
+            Self::Deletion => environment.delete_machine(),
+            Self::Restart => {
+                let key = names::ANNOTATION_RESTART_REQUESTED;
+                annotate(environment.machine_mut(), key, "now");
+            }
+            Self::HeldGrowthAndStop => {
+                environment.set_hold(Some(Fault::new("QuotaExceeded", "the quota is used up")));
+                edit(environment, |block| {
+                    block.cpu.cores += 2;
+                    block.power_state = PowerState::Stopped;
+                });
+            }
+        }
+    }
+}
+
+/// Whatever a plan does, it is refused and changes nothing if one precondition of its effect ends to hold between the
+/// plan and the effect. Every precondition of the table is broken, unless the backend says why it cannot be.
+///
+/// # Panics
+/// If the law does not hold.
+pub fn no_effect_without_each_precondition<E: Environment>(all: &[&dyn Fn() -> E]) {
+    let mut broken = BTreeSet::new();
+    for new in all {
+        let last = settle(&mut new());
+        for passes in 0..=last {
+            for change in [
+                Change::None,
+                Change::Deletion,
+                Change::Restart,
+                Change::HeldGrowthAndStop,
+            ] {
+                for passes_after in 0..=PASSES_AFTER_CHANGE {
+                    let at = || {
+                        let mut environment = new();
+                        for _ in 0..passes {
+                            environment.advance();
+                            pass(&mut environment);
+                        }
+                        change.apply(&mut environment);
+                        for _ in 0..passes_after {
+                            environment.advance();
+                            pass(&mut environment);
+                        }
+                        environment.advance();
+                        environment
+                    };
+                    break_each(&at, &mut broken);
+                }
+            }
+        }
+    }
+    for effect in Effect::ALL {
+        for precondition in effect.preconditions() {
+            let is_broken = broken.contains(&(effect, *precondition));
+            let excluded = E::excluded(effect, *precondition);
+            assert_ne!(
+                is_broken,
+                excluded.is_some(),
+                "{effect:?} without {precondition:?}: {excluded:?}"
+            );
+        }
+    }
+}
+
+/// Breaks each precondition of each action of the next plan. `broken`: what was broken so far.
+fn break_each<E: Environment>(at: &impl Fn() -> E, broken: &mut BTreeSet<(Effect, Precondition)>) {
+    let Some(plan) = plan(&at()) else {
+        return;
+    };
+    for (number, step) in plan.steps().enumerate() {
+        let Step::Act(action) = step else {
+            continue;
+        };
+        let effect = action.effect();
+        for precondition in effect.into_iter().flat_map(Effect::preconditions) {
+            let mut environment = at();
+            let mut earlier = plan.steps().take(number);
+            if earlier.any(|step| environment.step(&step).is_err())
+                || !environment.break_precondition(action, *precondition)
+            {
+                continue;
+            }
+            let changes = environment.changes();
+            let outcome = environment.step(&step);
+            assert_eq!(outcome, Err(Refused), "{step} without {precondition:?}");
+            assert_eq!(
+                environment.changes(),
+                changes,
+                "{step} without {precondition:?}"
+            );
+            broken.extend(effect.map(|effect| (effect, *precondition)));
+        }
     }
 }
 

@@ -9,14 +9,22 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-/// The bodies of the writes, in order.
+/// The bodies of the writes, in order, and the Secret that the server has.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Written(Arc<Mutex<Vec<Value>>>);
+pub(crate) struct Written {
+    bodies: Arc<Mutex<Vec<Value>>>,
+    secret: Arc<Mutex<Value>>,
+}
 
 impl Written {
     /// The bodies since the last call.
     pub(crate) fn take(&self) -> Vec<Value> {
-        std::mem::take(&mut *self.0.lock().unwrap())
+        std::mem::take(&mut *self.bodies.lock().unwrap())
+    }
+
+    /// Every read of a Secret returns this from now on.
+    pub(crate) fn set_secret(&self, secret: Value) {
+        *self.secret.lock().unwrap() = secret;
     }
 }
 
@@ -27,8 +35,12 @@ pub(crate) fn api_server() -> (GuardedClient, Written) {
     let service = tower::service_fn(move |request: Request<Body>| {
         let log = log.clone();
         async move {
+            if request.uri().path().contains("/secrets/") {
+                let secret = log.secret.lock().unwrap().to_string();
+                return Ok(Response::new(Body::from(secret.into_bytes())));
+            }
             let body = request.into_body().collect_bytes().await?;
-            log.0
+            log.bodies
                 .lock()
                 .unwrap()
                 .push(serde_json::from_slice(&body).unwrap());

@@ -4,7 +4,7 @@
 //! Environment ─ question ─▶ FakeLibvirt ─▶ Observed ─▶ plan ─▶ actions ─ act ─▶ FakeLibvirt …
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use common::api::choice::{Backend, HostNetworkType, PowerState, Provisioning, VirtType};
@@ -76,6 +76,8 @@ pub(crate) struct Environment {
     pub(crate) hold: Option<Fault>,
     /// Whether this replica holds the Lease.
     pub(crate) has_lease: bool,
+    /// Whether the Machine was bound to another host.
+    pub(crate) is_bound_elsewhere: bool,
     version: u32,
 }
 
@@ -135,9 +137,31 @@ pub(crate) fn host_object(name: &str) -> LibvirtHost {
     }
 }
 
-/// A guard that permits every effect.
+/// A guard that permits every effect, of a host whose spec names the pool.
 pub(crate) fn guard() -> Guard {
-    Guard::new(|| Ok(()), || None)
+    guard_with(&[POOL])
+}
+
+/// A guard that permits every effect, of a host whose spec names these pools.
+pub(crate) fn guard_with(pools: &[&str]) -> Guard {
+    Guard::new(|| Ok(()), || None, named(pools))
+}
+
+/// A guard of a replica that lost the Lease.
+pub(crate) fn guard_without_lease() -> Guard {
+    let lost = || Err(AccessError::Cancelled("the Lease is lost".into()));
+    Guard::new(lost, || None, named(&[POOL]))
+}
+
+/// A guard of a Machine that is bound to another host.
+pub(crate) fn guard_of_another_host() -> Guard {
+    Guard::new(|| Ok(()), || Some("beta".into()), named(&[POOL]))
+}
+
+/// The pools that the spec of a host names.
+fn named(pools: &[&str]) -> impl Fn() -> access::Result<BTreeSet<String>> + Send + Sync + 'static {
+    let pools: BTreeSet<String> = pools.iter().map(|&it| it.to_owned()).collect();
+    move || Ok(pools.clone())
 }
 
 impl Environment {
@@ -156,6 +180,7 @@ impl Environment {
             now: OffsetDateTime::UNIX_EPOCH,
             hold: None,
             has_lease: true,
+            is_bound_elsewhere: false,
             version: 1,
         }
     }
@@ -385,19 +410,13 @@ impl Environment {
         }
     }
 
-    /// The guard of the Machine's jobs: whether this environment holds the Lease.
+    /// The guard of the Machine's jobs.
     pub(crate) fn guard(&self) -> Guard {
-        let has_lease = self.has_lease;
-        Guard::new(
-            move || {
-                if has_lease {
-                    Ok(())
-                } else {
-                    Err(AccessError::Cancelled("the Lease is lost".into()))
-                }
-            },
-            || None,
-        )
+        match (self.has_lease, self.is_bound_elsewhere) {
+            (false, _) => guard_without_lease(),
+            (true, true) => guard_of_another_host(),
+            (true, false) => guard(),
+        }
     }
 
     fn act(&mut self, action: &Action) -> Result<(), AccessError> {

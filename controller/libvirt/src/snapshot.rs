@@ -22,6 +22,8 @@ pub(crate) struct Snapshot {
     pub(crate) has_hidden_volumes: bool,
     /// Disks in these pools whose Machine does not exist; none until the Machines are known.
     pub(crate) unowned_volumes: BTreeSet<VolumeKey>,
+    /// Volumes that the status of the host lists as kept, and that somebody has deleted.
+    pub(crate) gone_volumes: BTreeSet<VolumeKey>,
     /// Virtual networks, inactive ones included.
     pub(crate) networks: Vec<Network>,
     /// Names of the host's network interfaces; empty where libvirt cannot list them.

@@ -2,7 +2,8 @@
 //!
 //! libvirt deletes the disk of a running guest, and a base image under its overlays, without a check. It sees an
 //! overlay that was created with qemu-img only after a refresh of that pool. So every pool is refreshed right
-//! before a deletion, and one that cannot be read keeps the volume: it may hold an overlay of it.
+//! before a deletion, and one that cannot be read keeps the volume: it may hold an overlay of it. libvirt lists no pool
+//! that was undefined, so the pools that the spec of the host and the domains name are looked for.
 
 use controller_core::preconditions::{Effect, Precondition};
 use uuid::Uuid;
@@ -145,7 +146,7 @@ fn holds(
             )),
         },
         Precondition::NotABackingFile => {
-            let mut all = read_all_pools(host)
+            let mut all = read_all_pools(host, guard)
                 .map_err(|error| match error {
                     AccessError::Refused(why) => AccessError::Refused(format!(
                         "volume {pool}/{name} is not deleted, because an overlay of it may be in another pool: {why}"
@@ -172,17 +173,26 @@ fn holds(
 /// A domain that refers to this path, in its definition or as it runs.
 fn user_of(host: &mut dyn Connection, path: &str) -> Result<Option<Uuid>> {
     let domains = host.disks_of_all()?.into_iter();
-    let mut users = domains.filter(|(_, paths)| paths.iter().any(|it| it == path));
-    Ok(users.next().map(|(uuid, _)| uuid))
+    let mut users = domains.filter(|domain| domain.paths.contains(path));
+    Ok(users.next().map(|domain| domain.uuid))
 }
 
-/// Every volume of every pool of the host, with its pool, read after a refresh. Refused if a pool cannot be read. A
-/// refresh may take minutes, and libvirt knows what is created through it without one: all pools are listed after the
-/// last refresh, so that the list is as new as it can be.
-pub(crate) fn read_all_pools(host: &mut dyn Connection) -> Result<Vec<(String, Volume)>> {
+/// Every volume of every pool of the host, with its pool, read after a refresh. Refused if a pool cannot be read: one
+/// that libvirt has, that the spec of the host names, or that a domain has volumes in. A refresh may take minutes, and
+/// libvirt knows what is created through it without one: all pools are listed after the last refresh, so that the list
+/// is as new as it can be.
+pub(crate) fn read_all_pools(
+    host: &mut dyn Connection,
+    guard: &Guard,
+) -> Result<Vec<(String, Volume)>> {
+    let mut needed = guard.pools()?;
+    for domain in host.disks_of_all()? {
+        needed.extend(domain.missing_pools);
+    }
     let pools = host.pools()?;
+    needed.extend(pools.iter().map(|pool| pool.name.clone()));
     // Before the first refresh: a pool that cannot be read makes all others futile.
-    if let Some(why) = pools.iter().find_map(|pool| pool_fault(&pools, &pool.name)) {
+    if let Some(why) = needed.iter().find_map(|name| pool_fault(&pools, name)) {
         return Err(AccessError::Refused(why));
     }
     let refused = |name: &str, error: AccessError| {

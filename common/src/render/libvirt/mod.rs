@@ -43,7 +43,7 @@ pub use limits::{DiskLimits, GuestLimits, MAC_FILTER, NicPolicy};
 pub use metadata::{
     DomainMetadata, Intent, IntentKind, METADATA_KEY, METADATA_URI, SeedRecord, VolumeRecord,
 };
-pub use parse::{Reference, references};
+pub use parse::{Reference, references, written_references};
 pub use seed::seed_image;
 pub use volume::{VolumeSpec, volume_xml};
 pub use xml::XmlError;

@@ -136,19 +136,44 @@ pub enum Reference {
 /// domain, also one that this operator did not create. A volume in the result must not be deleted.
 pub fn references(xml: &str) -> Result<BTreeSet<Reference>, XmlError> {
     let document = xml::document(xml)?;
-    let sources = document.descendants().filter_map(|node| {
-        let text = |name| node.attribute(name).map(ToOwned::to_owned);
-        match node.tag_name().name() {
-            "source" => match text("pool").zip(text("volume")) {
-                Some((pool, volume)) => Some(Reference::Volume { pool, volume }),
-                None => text("file").or_else(|| text("dev")).map(Reference::Path),
-            },
+    let sources = document
+        .descendants()
+        .filter_map(|node| match node.tag_name().name() {
+            "source" => reference(node),
             "nvram" | "kernel" | "initrd" | "loader" => {
                 let path = node.text()?.trim();
                 (!path.is_empty()).then(|| Reference::Path(path.to_owned()))
             }
             _ => None,
-        }
-    });
+        });
     Ok(sources.collect())
+}
+
+/// The storage that the guest of a domain can write: its disks that are not read-only, and what they are mirrored to.
+/// Their backing images are not among it, and neither are media: libvirt makes every CD-ROM read-only.
+pub fn written_references(xml: &str) -> Result<BTreeSet<Reference>, XmlError> {
+    let document = xml::document(xml)?;
+    let is_written = |disk: &Node<'_, '_>| {
+        disk.has_tag_name("disk")
+            && disk.attribute("device") != Some("cdrom")
+            && !disk.children().any(|it| it.has_tag_name("readonly"))
+    };
+    let disks = document.descendants().filter(is_written);
+    let own = disks.flat_map(|disk| disk.children());
+    let sources = own.flat_map(|node| match node.tag_name().name() {
+        "source" => vec![node],
+        "mirror" => node.children().collect(),
+        _ => vec![],
+    });
+    let sources = sources.filter(|node| node.has_tag_name("source"));
+    Ok(sources.filter_map(reference).collect())
+}
+
+/// What an element `source` refers to.
+fn reference(source: Node<'_, '_>) -> Option<Reference> {
+    let text = |name| source.attribute(name).map(ToOwned::to_owned);
+    match text("pool").zip(text("volume")) {
+        Some((pool, volume)) => Some(Reference::Volume { pool, volume }),
+        None => text("file").or_else(|| text("dev")).map(Reference::Path),
+    }
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use common::api::choice::ReclaimPolicy;
+use common::api::machine::Image;
 use common::api::status::MachineStatus;
+use common::names;
 use controller_core::backend::{Backend, Growth};
 use controller_core::conditions::Fault;
 use controller_core::fixtures::{block, disk, machine};
@@ -11,12 +13,15 @@ use controller_core::laws::{self, Environment, Refused};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Step};
+use controller_core::preconditions::{Effect, Precondition};
 use serde_json::json;
 use time::Duration;
 
-use super::FakeCluster;
+use super::{FakeCluster, decode};
 use crate::apply::claim_user::UserKind;
 use crate::backend::KubeVirt;
+use crate::objects::VirtualMachine;
+use crate::plan::action::Action;
 
 impl Environment for FakeCluster {
     type Backend = KubeVirt;
@@ -98,6 +103,70 @@ impl Environment for FakeCluster {
         let vm = json!({"metadata": {"name": "db"}, "spec": {"template": {"spec": spec}}});
         self.claim_users.push((UserKind::VirtualMachine, vm));
     }
+
+    /// A claim and a DataVolume are deleted in the version that was observed, everything else by uid: any write to the
+    /// former, and an object made anew of the latter, is another one.
+    fn break_precondition(&mut self, action: &Action, precondition: Precondition) -> bool {
+        match (precondition, action) {
+            (Precondition::LeaseHeld, _) => self.holds_lease = false,
+            (Precondition::Unused, Action::DeleteClaim(claim)) => {
+                let name = claim.exact().name().to_owned();
+                self.use_volume(&name);
+            }
+            (Precondition::Unused, Action::DeleteDataVolume(import)) => {
+                let name = import.exact().name().to_owned();
+                self.use_volume(&name);
+            }
+            (
+                Precondition::Owned | Precondition::Unchanged | Precondition::Deletable,
+                Action::DeleteClaim(claim),
+            ) => {
+                let claim = self.claims.get_mut(claim.exact().name());
+                let claim = claim.expect("a deletion is planned of a claim that exists");
+                let annotations = claim.metadata.annotations.get_or_insert_default();
+                let (key, value) = match precondition {
+                    Precondition::Owned => (names::ANNOTATION_MACHINE_UID, "uid-of-another"),
+                    Precondition::Deletable => (names::ANNOTATION_RECLAIM_POLICY, "Retain"),
+                    _ => ("example.com/note", "written"),
+                };
+                annotations.insert(key.to_owned(), value.to_owned());
+                claim.metadata.resource_version = Some("written".to_owned());
+            }
+            (Precondition::Incomplete, Action::DeleteDataVolume(import)) => {
+                let import = self.data_volumes.get_mut(import.exact().name());
+                let import = import.expect("a deletion is planned of a DataVolume that exists");
+                import.metadata.resource_version = Some("finished".to_owned());
+            }
+            (Precondition::Owned, Action::CreateVm(desired)) => {
+                let mut other: VirtualMachine = decode(json!(desired));
+                other.metadata.uid = Some("uid-of-another".to_owned());
+                self.vm = Some(other);
+            }
+            (Precondition::Owned, Action::DeleteInstance { .. }) => {
+                let instance = self.instance.as_mut().expect("there is an instance");
+                instance.metadata.uid = Some("uid-of-another".to_owned());
+            }
+            (
+                Precondition::Owned,
+                Action::UpdateVm(_) | Action::SetRunStrategy { .. } | Action::DeleteVm { .. },
+            ) => {
+                let vm = self.vm.as_mut().expect("there is a VirtualMachine");
+                vm.metadata.uid = Some("uid-of-another".to_owned());
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn excluded(effect: Effect, precondition: Precondition) -> Option<&'static str> {
+        match (effect, precondition) {
+            (Effect::FillVolume, _) => Some("CDI fills volumes, and none of a claim that exists"),
+            (Effect::RemoveUnusedImage, _) => Some("no image is kept beside the claims"),
+            (_, Precondition::NotABackingFile) => Some("a claim is no backing file of another"),
+            (_, Precondition::NotBoundElsewhere) => Some("a cluster is one place"),
+            _ => None,
+        }
+    }
 }
 
 /// A Machine with a disk that is deleted with it and one that is kept.
@@ -130,6 +199,21 @@ fn no_step_takes_effect_without_the_lease() {
 #[test]
 fn no_volume_in_use_is_deleted() {
     laws::no_volume_in_use_is_deleted(new);
+}
+
+/// A Machine whose disk is made of an image.
+fn importing() -> FakeCluster {
+    let mut block = block();
+    block.disks[0].image = Some(Image {
+        url: Some("https://images.example.com/debian.qcow2".into()),
+        ..Image::default()
+    });
+    FakeCluster::new(machine(block))
+}
+
+#[test]
+fn no_effect_without_each_precondition() {
+    laws::no_effect_without_each_precondition(&[&new, &importing]);
 }
 
 #[test]

@@ -121,8 +121,8 @@ impl FakeCluster {
                 annotations.remove(names::ANNOTATION_RENDERED);
             }
             Action::DeleteVm { uid } => {
-                if let Ok(live) = same(self.vm.as_mut(), Some(uid)) {
-                    refuse(is_protected(live))?;
+                if let Some(live) = self.vm.as_mut() {
+                    refuse(live.uid() != uid || is_protected(live))?;
                     live.metadata.deletion_timestamp = Some(some_time());
                 }
             }

@@ -39,8 +39,8 @@ pub(crate) use addresses::CardAddresses;
 pub(crate) use error::AccessError;
 pub(crate) use target::{Credentials, Target};
 pub(crate) use types::{
-    DomainDetail, DomainState, HostInfo, Lease, Network, Pool, Shutdown, State, Volume, VolumeKey,
-    shutoff,
+    DomainDetail, DomainDisks, DomainState, HostInfo, Lease, Network, Pool, Shutdown, State,
+    Volume, VolumeKey, shutoff,
 };
 use uuid::Uuid;
 pub(crate) use worker::{Host, Worker};
@@ -79,9 +79,9 @@ pub(crate) trait Connection: Send {
     fn domains(&mut self) -> Result<Vec<DomainState>>;
     /// A domain with its definitions. No domain of that uuid is no error.
     fn domain(&mut self, uuid: Uuid) -> Result<Option<DomainDetail>>;
-    /// The paths of the volumes that each domain refers to, in its definition or as it runs, with what is
-    /// behind them as far as libvirt reports it. A volume that is in no pool any more has none.
-    fn disks_of_all(&mut self) -> Result<Vec<(Uuid, Vec<String>)>>;
+    /// The storage that each domain refers to, in its definition or as it runs, with what is behind it as far as
+    /// libvirt reports it.
+    fn disks_of_all(&mut self) -> Result<Vec<DomainDisks>>;
     /// Defines a domain, or defines it anew. The text is checked against libvirt's schema first.
     fn define(&mut self, xml: &str) -> Result<()>;
     /// Removes a domain's definition with all its files: managed save, the metadata of snapshots and

@@ -1,8 +1,13 @@
 //! What a host reports of itself and of its objects.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use common::render::libvirt::Reference;
 use uuid::Uuid;
+
+use super::Result;
+use super::xml::DomainSources;
 
 /// Versions, capacity and capabilities of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -83,6 +88,43 @@ pub(crate) mod shutoff {
     pub(crate) const CRASHED: i32 = 3;
     /// QEMU did not start.
     pub(crate) const FAILED: i32 = 6;
+}
+
+/// Storage that a domain refers to, in its definition or as it runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct DomainDisks {
+    pub uuid: Uuid,
+    /// Paths of its volumes, media and files, with what is behind them as far as libvirt reports it.
+    pub paths: BTreeSet<String>,
+    /// Those that its guest can write: its own disks, unless they are read-only.
+    pub written: BTreeSet<String>,
+    /// Pools of volumes that have no known path. One that libvirt does not have any more may be a folder of another pool.
+    pub missing_pools: BTreeSet<String>,
+}
+
+impl DomainDisks {
+    /// Adds what a description of the domain refers to. `path`: of a volume or file; `None`: its pool is not there.
+    pub(super) fn add(
+        &mut self,
+        sources: &DomainSources,
+        mut path: impl FnMut(&Reference) -> Result<Option<String>>,
+    ) -> Result<()> {
+        for source in &sources.all {
+            match (path(source)?, source) {
+                (Some(path), _) => {
+                    if sources.written.contains(source) {
+                        self.written.insert(path.clone());
+                    }
+                    self.paths.insert(path);
+                }
+                (None, Reference::Volume { pool, .. }) => {
+                    self.missing_pools.insert(pool.clone());
+                }
+                (None, Reference::Path(_)) => {}
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What is read of every domain of a host.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
-use common::render::libvirt::{Reference, references};
+use common::render::libvirt::{Reference, references, written_references};
 use roxmltree::{Document, Node};
 
 use super::raw_disk::as_it_is;
@@ -27,9 +27,19 @@ pub(super) fn text<'a>(document: &'a Document<'_>, path: &[&str]) -> Option<&'a 
     node.text().map(str::trim).filter(|it| !it.is_empty())
 }
 
+/// The volumes and files that a description of a domain refers to.
+pub(super) struct DomainSources {
+    pub(super) all: BTreeSet<Reference>,
+    /// Those that its guest can write.
+    pub(super) written: BTreeSet<Reference>,
+}
+
 /// The volumes and files that a domain refers to.
-pub(super) fn sources(domain: &str) -> Result<BTreeSet<Reference>> {
-    references(domain).map_err(|error| refused(&error))
+pub(super) fn sources(domain: &str) -> Result<DomainSources> {
+    Ok(DomainSources {
+        all: references(domain).map_err(|error| refused(&error))?,
+        written: written_references(domain).map_err(|error| refused(&error))?,
+    })
 }
 
 fn refused(error: &dyn Display) -> AccessError {

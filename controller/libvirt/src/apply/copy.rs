@@ -12,6 +12,7 @@ use kube::runtime::reflector::ObjectRef;
 use super::{Applier, act};
 use crate::access::{AccessError, VolumeKey};
 use crate::guard::Guard;
+use crate::hosts::guards::spec_pools;
 use crate::hosts::registry::ConnectedHost;
 use crate::images::fetches::Request;
 use crate::images::names::copy_name;
@@ -89,6 +90,7 @@ impl Applier {
         let guard = self.guard(host, machine);
         let (machines, objects) = (self.machines.clone(), self.objects.clone());
         let (cached, uid) = (reference(machine), machine.uid().to_owned());
+        let pools = spec_pools(&self.objects, &host.name);
         let host = host.name.clone();
         let begun = Instant::now();
         let may_act = move || {
@@ -111,7 +113,7 @@ impl Applier {
                 "the Machine does not need the disk any more".into(),
             ))
         };
-        Guard::new(may_act, || None)
+        Guard::new(may_act, || None, pools)
     }
 }
 

@@ -14,6 +14,7 @@ use time::OffsetDateTime;
 use super::Applier;
 use crate::access::{AccessError, Result};
 use crate::guard::Guard;
+use crate::hosts::guards::spec_pools;
 use crate::hosts::registry::ConnectedHost;
 use crate::images::abandoned::FETCH_LIMIT;
 use crate::images::credentials;
@@ -142,7 +143,8 @@ impl Applier {
             check_need(&fetches, &machines, &key, &namespace_uid)
         };
         // An image belongs to no Machine, so none of its effects depends on a binding.
-        Guard::new(may_act, || None)
+        let pools = spec_pools(&self.objects, &host.name);
+        Guard::new(may_act, || None, pools)
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) use on_host::{Job, act};
 
 use crate::failure::failed;
 use crate::guard::Guard;
-use crate::hosts::guards::may_act;
+use crate::hosts::guards::{may_act, spec_pools};
 use crate::hosts::registry::{ConnectedHost, Hosts};
 use crate::hosts::tombstones;
 use crate::images::names::base_of;
@@ -114,6 +114,7 @@ impl Applier {
         let (hosts, machines) = (self.hosts.clone(), self.machines.clone());
         let (here, uid) = (host.name.clone(), machine.uid().to_owned());
         let cached = ObjectRef::new(machine.name()).within(machine.namespace());
+        let pools = spec_pools(&self.objects, &host.name);
         let bound_elsewhere = move || {
             let cached = machines.get(&cached).filter(|cached| cached.uid() == uid);
             let hint = cached.as_ref().and_then(|cached| cached.binding.as_ref());
@@ -121,7 +122,7 @@ impl Applier {
             // Between the binding and its arrival in the cache, the cached Machine has no host.
             hosts.host_of(&uid, hint).filter(|other| *other != here)
         };
-        Guard::new(may_act(&self.api, host), bound_elsewhere)
+        Guard::new(may_act(&self.api, host), bound_elsewhere, pools)
     }
 
     async fn on(

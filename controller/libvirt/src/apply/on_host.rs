@@ -2,13 +2,14 @@
 
 use common::quantity::Bytes;
 use common::render::libvirt::{
-    DomainMetadata, LiveUpdate, VolumeFormat, VolumeSpec, is_seed, is_volume_of, volume_xml,
+    LiveUpdate, VolumeFormat, VolumeSpec, is_seed, is_volume_of, volume_xml,
 };
 use controller_core::backend::Act as _;
-use controller_core::preconditions::{Effect, Precondition};
+use controller_core::preconditions::Effect;
 use uuid::Uuid;
 
 use crate::access::{AccessError, Connection, Result, Shutdown};
+use crate::domain_effects::check_domain;
 use crate::guard::Guard;
 use crate::images::check::{check_image, check_medium};
 use crate::images::names::{base_of, is_attempt, is_attempt_of, marker, marker_xml};
@@ -61,7 +62,7 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
         action.effect()
     {
         let defines = matches!(action, Action::Define(_));
-        effect.check(|precondition| domain_holds(host, job, defines, precondition))?;
+        check_domain(host, guard, effect, &job.owner, defines)?;
     }
     match action {
         Action::CreateVolume {
@@ -145,37 +146,6 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
         | Action::ReleaseKept(_)
         | Action::RecordOrphan { .. }
         | Action::FetchImage { .. } => Ok(()),
-    }
-}
-
-/// Whether a precondition of an effect on the Machine's domain holds.
-fn domain_holds(
-    host: &mut dyn Connection,
-    job: &Job,
-    defines: bool,
-    precondition: Precondition,
-) -> Result<()> {
-    match precondition {
-        Precondition::LeaseHeld => job.guard.check(),
-        Precondition::NotBoundElsewhere => job.guard.check_binding(),
-        // The only other one of these effects: the domain is the Machine's.
-        _ => match host.domain(job.uuid)? {
-            None if defines => Ok(()),
-            None => Err(AccessError::Absent("the domain is gone".into())),
-            Some(found) => {
-                let metadata = found
-                    .state
-                    .metadata
-                    .as_deref()
-                    .and_then(DomainMetadata::parse);
-                if metadata.is_some_and(|metadata| metadata.uid == job.owner) {
-                    return Ok(());
-                }
-                Err(AccessError::Refused(
-                    "a domain of the Machine's uuid does not carry its metadata".into(),
-                ))
-            }
-        },
     }
 }
 

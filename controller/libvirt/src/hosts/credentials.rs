@@ -1,4 +1,4 @@
-//! Credentials of a host: a Secret, read when a connection is made.
+//! Credentials of a host: a Secret, read when a connection is made, and with each full poll.
 
 use controller_core::client::GuardedClient;
 use k8s_openapi::api::core::v1::Secret;

@@ -1,17 +1,39 @@
 //! What a job on a host checks before each effect. Jobs of a Machine check its binding, too.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use controller_core::cache::Cache;
 use controller_core::client::{ApiError, GuardedClient};
 
 use super::registry::ConnectedHost;
 use crate::access::{AccessError, Result};
 use crate::guard::Guard;
+use crate::libvirt_host::LibvirtHost;
 
 /// A guard that holds while this replica has the Lease and the host is reached over these connections.
-pub(super) fn of_host(api: &GuardedClient, connected: &Arc<ConnectedHost>) -> Guard {
+pub(super) fn of_host(
+    api: &GuardedClient,
+    objects: &Cache<LibvirtHost>,
+    connected: &Arc<ConnectedHost>,
+) -> Guard {
     // It is about no Machine that could be bound elsewhere.
-    Guard::new(may_act(api, connected), || None)
+    let pools = spec_pools(objects, &connected.name);
+    Guard::new(may_act(api, connected), || None, pools)
+}
+
+/// The pools that the spec of a LibvirtHost names at the time of the call.
+pub(crate) fn spec_pools(
+    objects: &Cache<LibvirtHost>,
+    host: &str,
+) -> impl Fn() -> Result<BTreeSet<String>> + Send + Sync + 'static {
+    let (objects, host) = (objects.clone(), host.to_owned());
+    move || match objects.get("", &host) {
+        Some(object) => Ok(object.spec.pools()),
+        None => Err(AccessError::Cancelled(format!(
+            "LibvirtHost '{host}' was deleted; nothing was done"
+        ))),
+    }
 }
 
 /// Fails once this replica has lost the Lease, or the host is reached over other connections.

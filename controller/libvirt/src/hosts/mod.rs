@@ -9,6 +9,7 @@
 //! connection that would have delivered it.
 
 mod credentials;
+mod gone;
 pub(crate) mod guards;
 mod orphans;
 pub(crate) mod poller;

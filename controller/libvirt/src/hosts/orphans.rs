@@ -25,6 +25,7 @@ use super::poller::PollerContext;
 use super::registry::ConnectedHost;
 use super::tombstones::{is_listed, put_status};
 use crate::access::{AccessError, Connection, DomainDetail};
+use crate::domain_effects::check_domain;
 use crate::guard::Guard;
 use crate::images::names::{base_of, disk_of, is_attempt_of, is_marker};
 use crate::libvirt_host::LibvirtHost;
@@ -82,9 +83,6 @@ async fn remove(
     connected: &Arc<ConnectedHost>,
     host: &LibvirtHost,
 ) -> BTreeMap<String, Removed> {
-    let offers = host.spec.storage.iter().flatten();
-    let pools = offers.map(|offer| offer.pool.clone());
-    let pools: BTreeSet<_> = pools.chain(host.spec.image_pool.clone()).collect();
     let machines = &context.caches.machines;
     let mut removed = BTreeMap::new();
     for tombstone in &host.status.tombstones {
@@ -100,11 +98,10 @@ async fn remove(
             removed.insert(uid, Removed::Agreed(volumes));
             continue;
         }
-        let guard = of_host(&context.api, connected);
-        let pools = pools.clone();
+        let guard = of_host(&context.api, &context.objects, connected);
         let worker = &connected.background;
         let answer = worker.call(REMOVAL_LIMIT, move |host| {
-            remove_all(host, &guard, &uid, &pools, &volumes)
+            remove_all(host, &guard, &uid, &volumes)
         });
         match answer.await {
             Ok(stay) => {
@@ -220,32 +217,32 @@ fn remove_all(
     host: &mut dyn Connection,
     guard: &Guard,
     owner: &str,
-    pools: &BTreeSet<String>,
     listed_volumes: &[TombstoneVolume],
 ) -> Result<Vec<(TombstoneVolume, Bytes)>, AccessError> {
     let uuid = domain_uuid(owner);
     let found = host.domain(uuid)?;
     let metadata = found.as_ref().and_then(|found| metadata_of(found, owner));
-    let all = read_all_pools(host)?;
+    let all = read_all_pools(host, guard)?;
     // A volume may be in a pool that has left the spec since.
     let disks = metadata.iter().flat_map(|metadata| &metadata.volumes);
     let seeds = metadata
         .iter()
         .filter_map(|metadata| metadata.seed.as_ref());
-    let recorded = disks
+    let recorded: BTreeSet<&String> = disks
         .map(|kept| &kept.pool)
-        .chain(seeds.map(|seed| &seed.pool));
-    let pools: BTreeSet<&String> = pools.iter().chain(recorded).collect();
-    for pool in &pools {
-        // A pool of the spec that is not defined is in no list.
+        .chain(seeds.map(|seed| &seed.pool))
+        .collect();
+    for pool in &recorded {
         host.volumes(pool)?;
     }
+    let offered = guard.pools()?;
     if let (Some(found), Some(_)) = (found, &metadata) {
-        guard.check()?;
+        // Reading every pool may have taken minutes.
         if found.state.state.active() {
+            check_domain(host, guard, Effect::Stop, owner, false)?;
             host.destroy(uuid)?;
-            guard.check()?;
         }
+        check_domain(host, guard, Effect::Undefine, owner, false)?;
         host.undefine(uuid)?;
     }
     let is_deletable = |pool: &str, name: &str| {
@@ -258,7 +255,7 @@ fn remove_all(
     let mut stay = Vec::new();
     for (pool, volume) in ours {
         let deletes = is_deletable(pool, &volume.name);
-        let is_seed = is_seed(&volume.name) && pools.contains(&pool);
+        let is_seed = is_seed(&volume.name) && (offered.contains(pool) || recorded.contains(pool));
         if !deletes && !is_seed {
             let record = TombstoneVolume {
                 pool: pool.clone(),

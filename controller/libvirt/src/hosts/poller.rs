@@ -22,6 +22,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep};
 
 use super::credentials::read_credentials;
+use super::gone::gone_volumes;
 use super::orphans;
 use super::registry::{ConnectedHost, Hosts};
 use super::status::{StatusInput, status};
@@ -136,8 +137,13 @@ impl Poller {
             .connected
             .as_ref()
             .is_some_and(|it| it.snapshot().is_ok());
-        if !reachable {
-            // The Secret may have been corrected since.
+        // Read before the Machines are: what they do not have then belongs to nobody.
+        let listed = *context.caches.machines_listed.borrow();
+        let is_due =
+            |(at, knew): (Instant, bool)| at.elapsed() >= SURVEY_INTERVAL || (listed && !knew);
+        let full = !reachable || self.surveyed.is_none_or(is_due);
+        if full {
+            // The Secret may have been written since: nothing may be done with the old credentials any more.
             match read_credentials(&context.api, object).await {
                 Ok(read) if self.connected.is_none() || self.credentials != read => {
                     let target = Target {
@@ -150,19 +156,21 @@ impl Poller {
                     (self.connected, self.credentials) = (Some(made), read);
                 }
                 Ok(_) => {}
+                Err(why) if reachable => {
+                    tracing::warn!(
+                        host = name,
+                        why,
+                        "the credentials cannot be read again; the host is reached with those of before"
+                    );
+                }
                 Err(why) => return report_unreachable(context, name, &why).await,
             }
         }
         let Some(host) = self.connected.clone() else {
             return;
         };
-        // Read before the Machines are: what they do not have then belongs to nobody.
-        let listed = *context.caches.machines_listed.borrow();
-        let is_due =
-            |(at, knew): (Instant, bool)| at.elapsed() >= SURVEY_INTERVAL || (listed && !knew);
-        let full = !reachable || self.surveyed.is_none_or(is_due);
         let known = listed.then_some(&context.caches.machines);
-        let polled = poll(&host, object.spec.clone(), known, full)
+        let polled = poll(&host, object, known, full)
             .await
             .map_err(|error| error.to_string());
         if polled.is_ok() && full {
@@ -199,6 +207,7 @@ impl Poller {
             sweep_host(
                 &context.api,
                 &context.caches,
+                &context.objects,
                 host,
                 object,
                 context.image_retention,
@@ -217,16 +226,20 @@ async fn report_unreachable(context: &PollerContext, name: &str, why: &str) {
 /// Lists the domains of a host; with `full` reads everything else, too. `machines`: `None` until they are listed.
 async fn poll(
     host: &ConnectedHost,
-    spec: LibvirtHostSpec,
+    object: &LibvirtHost,
     machines: Option<&Store<CachedMachine>>,
     full: bool,
 ) -> Result<Arc<Snapshot>, AccessError> {
     let owners = machines.filter(|_| full).map(owners);
     let before = host.snapshot().ok();
+    let (spec, kept) = (object.spec.clone(), object.status.kept_volumes.clone());
     let polled = host.host.fast.call(POLL_LIMIT, move |host| {
         let mut snapshot = match before {
             Some(before) if !full => (*before).clone(),
-            _ => survey(host, &spec, owners.as_ref())?,
+            _ => Snapshot {
+                gone_volumes: gone_volumes(host, &kept)?,
+                ..survey(host, &spec, owners.as_ref())?
+            },
         };
         let summary = |domain: DomainState| DomainSummary {
             metadata: domain.metadata.as_deref().and_then(DomainMetadata::parse),

@@ -112,6 +112,13 @@ pub(super) fn status(input: &StatusInput<'_>, now: Now) -> Option<LibvirtHostSta
                 let message = advice(&left_out);
                 conditions.set("VolumesListed", "False", "VolumesUnlisted", message);
             }
+            let is_gone = |pool: &str, volume: &str| {
+                let mut gone = snapshot.gone_volumes.iter();
+                gone.any(|(of, name)| (of.as_str(), name.as_str()) == (pool, volume))
+            };
+            status
+                .kept_volumes
+                .retain(|kept| !is_gone(&kept.pool, &kept.volume));
             status.unlisted_volumes = Some(u32::try_from(left_out.len()).unwrap_or(u32::MAX));
             describe(&mut status, input, snapshot, now);
         }
@@ -154,14 +161,8 @@ fn describe(
 }
 
 fn missing_pools(spec: &LibvirtHostSpec, snapshot: &Snapshot) -> Vec<String> {
-    let classes = spec
-        .storage
-        .iter()
-        .flatten()
-        .map(|offer| offer.pool.as_str());
-    let named: BTreeSet<&str> = classes.chain(spec.image_pool.as_deref()).collect();
-    let fault = |name: &str| pool_fault(&snapshot.pools, name);
-    named.into_iter().filter_map(fault).collect()
+    let fault = |name: &String| pool_fault(&snapshot.pools, name);
+    spec.pools().iter().filter_map(fault).collect()
 }
 
 /// Why the image pool is none: a release before this rule accepted such a LibvirtHost.

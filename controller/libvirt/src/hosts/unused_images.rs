@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use controller_core::cache::Cache;
 use controller_core::caches::Caches;
 use controller_core::client::GuardedClient;
 use time::OffsetDateTime;
@@ -34,6 +35,7 @@ pub(super) fn sweep_interval(retention: Duration) -> Duration {
 pub(super) fn sweep_host(
     api: &GuardedClient,
     caches: &Caches,
+    objects: &Cache<LibvirtHost>,
     connected: &Arc<ConnectedHost>,
     host: &LibvirtHost,
     retention: Duration,
@@ -44,7 +46,7 @@ pub(super) fn sweep_host(
     if host.spec.maintenance == Some(true) || connected.snapshot().is_err() || !api.may_write() {
         return;
     }
-    let guard = of_host(api, connected);
+    let guard = of_host(api, objects, connected);
     let now = OffsetDateTime::now_utc().unix_timestamp();
     let (caches, name) = (caches.clone(), connected.name.clone());
     let connected = connected.clone();

@@ -54,7 +54,7 @@ pub(crate) fn remove_abandoned(
 mod tests {
     use super::*;
     use crate::access::fake::{FakeLibvirt, FakePool, FakeVolume, HostState};
-    use crate::access::{AccessError, Connector as _, Target};
+    use crate::access::{Connector as _, Target};
     use crate::environment;
     use crate::images::names::attempt;
 
@@ -123,7 +123,9 @@ mod tests {
         assert_eq!(removed(true), [""; 0], "an overlay");
         assert_eq!(removed(false), [""; 0], "a pool that cannot be read");
         host.state().pools.remove("other");
-        let without_lease = Guard::new(|| Err(AccessError::Cancelled("lost".into())), || None);
+        let named = environment::guard_with(&[POOL, "other"]);
+        assert_eq!(remove(&host, &named).unwrap(), [""; 0], "no such pool");
+        let without_lease = environment::guard_without_lease();
         assert_eq!(
             remove(&host, &without_lease).unwrap_err().kind(),
             "Cancelled"

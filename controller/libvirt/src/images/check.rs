@@ -4,6 +4,8 @@
 //! volume of the image pool ─ first bytes ─▶ header ─┬─ names no other file ─▶ may be used
 //!                                                   └─ backing file ─▶ a volume of the same pool, checked as well
 //! ```
+//! A guest may change the header of its disk at any time, after the check as well. So a volume that a domain can write
+//! is no image, whoever defined the domain.
 //! A header may name any file of the host. libvirt reports a backing file but no external data file, and probes the
 //! format. So the header is read here, whoever put the volume there: an earlier release fetched images unchecked.
 
@@ -21,6 +23,7 @@ const CHAIN_MAX: usize = 8;
 /// Fails unless the volume is an image of the format that the plan has, and every file below it is one of its pool.
 pub(crate) fn check_image(host: &mut dyn Connection, image: &PoolVolume) -> Result<()> {
     let pool = image.pool.as_str();
+    let domains = host.disks_of_all()?;
     let (mut name, mut expected) = (image.volume.clone(), image.format.as_str().to_owned());
     for _ in 0..=CHAIN_MAX {
         let is_fetched = name.starts_with(FETCHED_IMAGE);
@@ -34,6 +37,13 @@ pub(crate) fn check_image(host: &mut dyn Connection, image: &PoolVolume) -> Resu
         let Some(volume) = host.volume(pool, &name)? else {
             return Err(AccessError::Absent(format!("volume {pool}/{name} is gone")));
         };
+        if let Some(domain) = domains.iter().find(|it| it.written.contains(&volume.path)) {
+            let why = format!(
+                "is a disk that domain {} can write: copy it to a volume of its own (virsh vol-clone) and name that, or make the disk <readonly/>, or undefine the domain",
+                domain.uuid
+            );
+            return Err(refused(pool, &name, &why));
+        }
         let Some(header) = header(host, pool, &volume)? else {
             return Ok(());
         };

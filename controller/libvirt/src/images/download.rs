@@ -11,6 +11,7 @@
 
 use std::fmt;
 use std::io::Read;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use common::image_source::{
@@ -186,16 +187,21 @@ impl Resolver for CheckedResolver {
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let found = self.resolver.resolve(uri, config, timeout)?;
-        // One address that is not public is enough: which of several is connected to is not decided here.
-        let is_refused = found.iter().any(|address| !is_public(address.ip()));
-        if is_refused && self.reach == Reach::Public {
-            // Not the address: a tenant would learn addresses of internal names.
-            let host = uri.host().unwrap_or_default().to_owned();
-            let error = SourceError::NotPublic(host);
-            return Err(ureq::Error::Other(Box::new(NotPublic(error))));
-        }
+        check_addresses(self.reach, uri.host().unwrap_or_default(), &found)
+            .map_err(|error| ureq::Error::Other(Box::new(NotPublic(error))))?;
         Ok(found)
     }
+}
+
+/// Fails unless every address that a name resolved to may be connected to. One that is not public is enough: which of
+/// several is connected to is not decided here. The error does not have the address: a tenant would learn addresses of
+/// internal names.
+fn check_addresses(reach: Reach, host: &str, found: &[SocketAddr]) -> Result<(), SourceError> {
+    let is_public = found.iter().all(|address| is_public(address.ip()));
+    if is_public || reach != Reach::Public {
+        return Ok(());
+    }
+    Err(SourceError::NotPublic(host.to_owned()))
 }
 
 /// An address that may not be connected to, as an error of the client.

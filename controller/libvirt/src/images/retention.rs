@@ -38,7 +38,7 @@ impl<N: Fn() -> BTreeSet<String>> Sweep<N> {
     pub(crate) fn run(&self, host: &mut dyn Connection, guard: &Guard) -> Result<Vec<String>> {
         guard.check()?;
         let pool = self.pool.as_str();
-        let all = read_all_pools(host)?;
+        let all = read_all_pools(host, guard)?;
         let (used, needed) = (used_paths(host, &all)?, (self.needed)());
         let own: BTreeMap<&str, &Volume> = all
             .iter()
@@ -115,7 +115,7 @@ fn used_paths(host: &mut dyn Connection, all: &[(String, Volume)]) -> Result<BTr
     let domains = host
         .disks_of_all()?
         .into_iter()
-        .flat_map(|(_, paths)| paths);
+        .flat_map(|domain| domain.paths);
     let backing = all.iter().filter_map(|(_, volume)| volume.backing.clone());
     Ok(domains.chain(backing).collect())
 }
@@ -282,12 +282,38 @@ mod tests {
         assert_eq!(swept(&host, late).unwrap_err().kind(), "Refused");
         assert_eq!(volumes(&host), before);
         host.state().pools.remove("other");
-        let lost = Guard::new(|| Err(AccessError::Cancelled("lost".into())), || None);
+        let lost = environment::guard_without_lease();
         let error = sweep(late, &[])
             .run(&mut *connection(&host), &lost)
             .unwrap_err();
         assert_eq!(error.kind(), "Cancelled");
         assert_eq!(volumes(&host), before);
+    }
+
+    #[test]
+    fn an_image_stays_while_a_pool_that_may_hold_an_overlay_is_undefined() {
+        let host = host();
+        swept(&host, NOW).unwrap();
+        overlay(&host, "other");
+        let other = host.state().pools.remove("other").unwrap();
+        let before = volumes(&host);
+        let late = NOW + 2 * seconds(WEEK);
+        let sweep = |guard: &Guard| sweep(late, &[]).run(&mut *connection(&host), guard);
+        // The spec of the host names it.
+        let named = environment::guard_with(&[POOL, "other"]);
+        let why = sweep(&named).unwrap_err().to_string();
+        assert!(why.contains("pool 'other' does not exist"), "{why}");
+        // A domain has a volume in it.
+        let domain = "<domain><name>foreign</name><uuid>0f0e0d0c-0b0a-4908-8706-050403020100</uuid>
+            <devices><disk type='volume' device='disk'><source pool='other' volume='disk.qcow2'/>
+            <target dev='vda'/></disk></devices></domain>";
+        connection(&host).define(domain).unwrap();
+        let why = sweep(&environment::guard()).unwrap_err().to_string();
+        assert!(why.contains("pool 'other' does not exist"), "{why}");
+        assert_eq!(volumes(&host), before);
+        host.state().pools.insert("other".into(), other);
+        assert_eq!(sweep(&named).unwrap(), [""; 0]);
+        assert!(volumes(&host).contains(&IMAGE.to_owned()));
     }
 
     #[test]

@@ -59,9 +59,6 @@ pub(crate) struct HostAnswer {
 impl HostQuery {
     /// The query about a Machine on a host of this spec.
     pub(crate) fn new(machine: &Machine, spec: &LibvirtHostSpec, uuid: Uuid) -> Self {
-        let offers = spec.storage.iter().flatten();
-        let pools = offers.map(|offer| offer.pool.clone());
-        let pools = pools.chain(spec.image_pool.clone());
         let block = machine.desired().into_iter();
         Self {
             uuid,
@@ -73,7 +70,11 @@ impl HostQuery {
             factor: StorageFactor::of(spec),
             copies: copies(machine, spec),
             images: fetched_images(machine, spec),
-            searched: pools.filter(|_| machine.is_deleting()).collect(),
+            searched: if machine.is_deleting() {
+                spec.pools()
+            } else {
+                BTreeSet::new()
+            },
             deleting: machine.is_deleting(),
         }
     }
@@ -103,6 +104,13 @@ impl HostQuery {
                 Some((pool.name.clone(), fault))
             });
             answer.unreadable_pools.extend(faults);
+            for domain in host.disks_of_all()? {
+                let faults = domain.missing_pools.into_iter().filter_map(|pool| {
+                    let fault = pool_fault(&pools, &pool)?;
+                    Some((pool, fault))
+                });
+                answer.unreadable_pools.extend(faults);
+            }
         }
         let disks: BTreeMap<String, VolumeKey> = metadata
             .into_iter()

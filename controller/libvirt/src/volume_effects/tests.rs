@@ -28,6 +28,75 @@ fn host() -> FakeLibvirt {
     host
 }
 
+/// Breaks each precondition of each effect that removes a volume.
+#[test]
+fn no_volume_is_removed_without_each_precondition() {
+    for effect in [
+        Effect::DeleteVolume,
+        Effect::RemoveImage,
+        Effect::RemoveUnusedImage,
+    ] {
+        for precondition in effect.preconditions() {
+            let fake = FakeLibvirt::new();
+            put(&fake, BASE, FakeVolume::default());
+            let mut connection = fake.open(&target()).unwrap();
+            let key = connection.volume(POOL, BASE).unwrap().unwrap().key;
+            let mut removal = Removal {
+                pool: POOL.into(),
+                name: BASE.into(),
+                key: Some(key),
+                is_owned: true,
+                is_deletable: true,
+            };
+            let mut guard = environment::guard();
+            match precondition {
+                Precondition::LeaseHeld => guard = environment::guard_without_lease(),
+                Precondition::Owned => removal.is_owned = false,
+                Precondition::Deletable => removal.is_deletable = false,
+                Precondition::Unchanged => {
+                    let another = FakeVolume {
+                        key: Some("made anew".into()),
+                        ..FakeVolume::default()
+                    };
+                    put(&fake, BASE, another);
+                }
+                Precondition::Unused => {
+                    let xml = format!(
+                        "<domain><name>theirs</name><uuid>{}</uuid><devices><disk><source pool='{POOL}' volume='{BASE}'/></disk></devices></domain>",
+                        Uuid::from_u128(7)
+                    );
+                    connection.define(&xml).unwrap();
+                }
+                Precondition::NotABackingFile => {
+                    let overlay = FakeVolume {
+                        backing: Some(HostState::path(POOL, BASE)),
+                        ..FakeVolume::default()
+                    };
+                    put(&fake, "overlay.qcow2", overlay);
+                }
+                Precondition::Incomplete => put(&fake, &marker(BASE), FakeVolume::default()),
+                Precondition::NotBoundElsewhere => panic!("no volume is bound to a host"),
+            }
+            let outcome = remove_volume(&mut *connection, &guard, effect, &removal);
+            assert!(outcome.is_err(), "{effect:?} without {precondition:?}");
+            assert!(fake.state().pools[POOL].volumes.contains_key(BASE));
+        }
+    }
+}
+
+fn put(host: &FakeLibvirt, name: &str, volume: FakeVolume) {
+    let mut state = host.state();
+    let pool = state.pools.get_mut(POOL).unwrap();
+    pool.volumes.insert(name.into(), volume);
+}
+
+fn target() -> Target {
+    Target {
+        uri: String::new(),
+        credentials: None,
+    }
+}
+
 #[test]
 fn an_overlay_that_is_made_while_the_pools_are_refreshed_keeps_its_base() {
     for effect in [
@@ -36,10 +105,6 @@ fn an_overlay_that_is_made_while_the_pools_are_refreshed_keeps_its_base() {
         Effect::RemoveUnusedImage,
     ] {
         let host = host();
-        let target = Target {
-            uri: String::new(),
-            credentials: None,
-        };
         let removal = Removal {
             pool: POOL.into(),
             name: BASE.into(),
@@ -47,7 +112,7 @@ fn an_overlay_that_is_made_while_the_pools_are_refreshed_keeps_its_base() {
             is_owned: true,
             is_deletable: true,
         };
-        let mut connection = host.open(&target).unwrap();
+        let mut connection = host.open(&target()).unwrap();
         let kept = remove_volume(&mut *connection, &environment::guard(), effect, &removal);
         let kept = kept.unwrap_err().to_string();
         assert!(kept.contains("overlay.qcow2 is an overlay of it"), "{kept}");

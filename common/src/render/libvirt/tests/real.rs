@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use super::super::{Domain, LiveUpdate, Reference, VirtType, references};
+use super::super::{Domain, LiveUpdate, Reference, VirtType, references, written_references};
 use super::fixtures;
 
 fn xml(name: &str) -> String {
@@ -78,6 +78,20 @@ fn references_lists_all_storage_of_a_domain() {
         <disk><source dev='/dev/vg/lv'/></disk></devices></domain>";
     let expected = ["/a.qcow2", "/base.qcow2", "/dev/vg/lv"].map(path);
     assert_eq!(references(foreign), Ok(BTreeSet::from(expected)));
+}
+
+#[test]
+fn a_guest_writes_its_own_disks_and_neither_media_nor_backing_images() {
+    let volume = |volume: &str| Reference::Volume {
+        pool: "vms".into(),
+        volume: format!("prod-web-8d49d164.{volume}"),
+    };
+    let expected = [volume("root.qcow2"), volume("data.raw")];
+    let found = written_references(&xml("growing.live"));
+    let found: BTreeSet<_> = found.unwrap();
+    let readable = references(&xml("growing.live")).unwrap();
+    assert!(found.is_subset(&readable));
+    assert_eq!(found, BTreeSet::from(expected));
 }
 
 #[test]

@@ -188,13 +188,13 @@ async fn a_daemon_that_was_killed_is_used_again_after_its_restart() {
 }
 
 /// A pool of QEMU's host that is gone when the test is over.
-struct Pool {
+pub(super) struct Pool {
     pool: StoragePool,
-    _folder: tempfile::TempDir,
+    pub(super) folder: tempfile::TempDir,
 }
 
 impl Pool {
-    fn new(host: &Connect, name: &str) -> Self {
+    pub(super) fn new(host: &Connect, name: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         // QEMU is another user.
         fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
@@ -204,7 +204,7 @@ impl Pool {
         );
         Self {
             pool: host.create_storage_pool_xml(&text, 0).unwrap(),
-            _folder: folder,
+            folder,
         }
     }
 }

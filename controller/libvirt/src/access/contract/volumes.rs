@@ -2,8 +2,10 @@
 
 use controller_core::preconditions::Effect;
 
+use std::collections::BTreeSet;
+
 use super::*;
-use crate::access::State;
+use crate::access::{DomainDisks, State};
 use crate::environment;
 use crate::volume_effects::{Removal, remove_volume};
 
@@ -70,40 +72,52 @@ pub(super) fn overlays(on: &mut TestHost) {
     host.delete_volume(pool, &base).unwrap();
 }
 
-/// Our deletion keeps a base whose overlay is known to libvirt, and one whose overlay was made without libvirt.
+/// Our deletion keeps a base whose overlay was made without libvirt, in the pool of the base or in another one.
 pub(super) fn overlay_from_outside(on: &mut TestHost) {
     let (base, _) = on.disk("base", "vda");
     let (host, pool) = (&mut on.host, &on.pool);
     let found = host.volume(pool, &base).unwrap().unwrap();
-    let overlay = format!("{}-overlay", found.path);
-    let made = std::process::Command::new("qemu-img")
-        .args([
-            "create",
-            "-q",
-            "-f",
-            "qcow2",
-            "-F",
-            "raw",
-            "-b",
-            &found.path,
-        ])
-        .arg(&overlay)
-        .status()
-        .unwrap();
-    assert!(made.success());
+    let create = |overlay: &std::path::Path| {
+        let made = std::process::Command::new("qemu-img")
+            .args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"])
+            .arg(&found.path)
+            .arg(overlay)
+            .status();
+        assert!(made.unwrap().success());
+    };
+    create(format!("{}-overlay", found.path).as_ref());
     let removal = Removal {
         pool: pool.clone(),
         name: base.clone(),
-        key: Some(found.key),
+        key: Some(found.key.clone()),
         is_owned: true,
         is_deletable: true,
     };
-    let guard = environment::guard();
+    let guard = environment::guard_with(&[pool]);
     let kept = remove_volume(&mut **host, &guard, Effect::DeleteVolume, &removal).unwrap_err();
     assert!(kept.to_string().contains("is an overlay of it"), "{kept}");
     assert!(host.volume(pool, &base).unwrap().is_some());
     host.delete_volume(pool, &format!("{base}-overlay"))
         .unwrap();
+
+    #[cfg(feature = "native")]
+    {
+        let system = virt::connect::Connect::open(Some("qemu:///system")).unwrap();
+        let name = format!("{base}-pool");
+        let other = real::Pool::new(&system, &name);
+        create(&other.folder.path().join("overlay"));
+        let guard = environment::guard_with(&[pool, &name]);
+        let remove = |host: &mut Box<dyn Connection>| {
+            remove_volume(&mut **host, &guard, Effect::DeleteVolume, &removal).unwrap_err()
+        };
+        let kept = remove(host).to_string();
+        assert!(kept.contains("/overlay is an overlay of it"), "{kept}");
+        // It was never defined: stopped, it is in no list.
+        drop(other);
+        let kept = remove(host).to_string();
+        assert!(kept.contains("does not exist"), "{kept}");
+        assert!(host.volume(pool, &base).unwrap().is_some());
+    }
     remove_volume(&mut **host, &guard, Effect::DeleteVolume, &removal).unwrap();
     assert_eq!(host.volume(pool, &base).unwrap(), None);
 }
@@ -157,13 +171,33 @@ pub(super) fn references(on: &mut TestHost) {
     let without = on.defined("without", "");
     let of = |on: &mut TestHost, uuid| {
         let all = on.host.disks_of_all().unwrap();
-        all.into_iter().find(|it| it.0 == uuid).unwrap().1
+        all.into_iter().find(|it| it.uuid == uuid).unwrap()
     };
-    assert_eq!(of(on, with), [path.as_str()]);
-    assert_eq!(of(on, without), Vec::<String>::new());
+    let of_disk = DomainDisks {
+        uuid: with,
+        paths: [path.clone()].into(),
+        written: [path].into(),
+        missing_pools: BTreeSet::new(),
+    };
+    assert_eq!(of(on, with), of_disk);
+    let none = DomainDisks {
+        uuid: without,
+        ..DomainDisks::default()
+    };
+    assert_eq!(of(on, without), none);
     // The definition is read, even if the volume that it names is gone.
     on.host.delete_volume(&on.pool, &volume).unwrap();
-    assert_eq!(of(on, with), [path.as_str()]);
+    assert_eq!(of(on, with), of_disk);
+    // A pool that was undefined hides which file the volume is.
+    let pool = on.name("no-pool");
+    let disk = disk.replace(&format!("pool='{}'", on.pool), &format!("pool='{pool}'"));
+    let uuid = on.defined("lost", &disk);
+    let lost = DomainDisks {
+        uuid,
+        missing_pools: [pool].into(),
+        ..DomainDisks::default()
+    };
+    assert_eq!(of(on, uuid), lost);
 }
 
 pub(super) fn deleted_under(on: &mut TestHost) {

@@ -11,8 +11,8 @@ use super::start::startable;
 use super::{Agent, FakeDomain, FakeLibvirt, HostState, MACHINES, When, edit};
 use crate::access::types::shutoff;
 use crate::access::{
-    AccessError, CardAddresses, Connection, DomainDetail, DomainState, HostInfo, Lease, Network,
-    Pool, Result, Shutdown, State, Volume, xml,
+    AccessError, CardAddresses, Connection, DomainDetail, DomainDisks, DomainState, HostInfo,
+    Lease, Network, Pool, Result, Shutdown, State, Volume, xml,
 };
 
 /// Why a running guest runs: it was booted (virDomainRunningReason).
@@ -143,20 +143,20 @@ impl Connection for FakeConnection {
         })
     }
 
-    fn disks_of_all(&mut self) -> Result<Vec<(Uuid, Vec<String>)>> {
+    fn disks_of_all(&mut self) -> Result<Vec<DomainDisks>> {
         self.read("disks_of_all", |state| {
             let disks = state.domains.iter().map(|(uuid, domain)| {
+                let mut disks = DomainDisks {
+                    uuid: *uuid,
+                    ..DomainDisks::default()
+                };
                 let texts = [Some(&domain.inactive), domain.live.as_ref()];
-                let sources = texts
-                    .into_iter()
-                    .flatten()
-                    .flat_map(|it| xml::sources(it).unwrap());
-                let mut paths: Vec<String> = sources.filter_map(|it| resolved(state, it)).collect();
-                paths.sort();
-                paths.dedup();
-                (*uuid, paths)
+                for text in texts.into_iter().flatten() {
+                    disks.add(&xml::sources(text)?, |it| Ok(resolved(state, it.clone())))?;
+                }
+                Ok(disks)
             });
-            Ok(disks.collect())
+            disks.collect()
         })
     }
 

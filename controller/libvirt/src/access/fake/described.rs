@@ -24,6 +24,7 @@ pub(super) fn desired(xml: &str) -> Result<(String, FakeVolume)> {
             .all(|it| it.attribute("type") != Some("qcow2")),
         backing: xml::backing(&document),
         content: vec![],
+        key: None,
     };
     Ok((name.to_owned(), desired_volume))
 }
@@ -100,5 +101,5 @@ pub(super) fn disk(domain: &str, target: &str) -> Option<Reference> {
         "<domain><devices>{}</devices></domain>",
         &domain[disk.range()]
     );
-    xml::sources(&text).unwrap().into_iter().next()
+    xml::sources(&text).unwrap().all.into_iter().next()
 }

@@ -76,7 +76,10 @@ pub(super) fn volume(pool: &str, name: &str, volume: &FakeVolume) -> Volume {
     let header = volume.header();
     let reported = Volume {
         name: name.to_owned(),
-        key: HostState::path(pool, name),
+        key: volume
+            .key
+            .clone()
+            .unwrap_or_else(|| HostState::path(pool, name)),
         path: HostState::path(pool, name),
         capacity: header.map_or(volume.capacity, capacity_of),
         allocation: volume.content.len() as u64,

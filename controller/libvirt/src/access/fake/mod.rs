@@ -121,6 +121,8 @@ pub(crate) struct FakeVolume {
     pub raw: bool,
     pub backing: Option<String>,
     pub content: Vec<u8>,
+    /// Instead of its path.
+    pub key: Option<String>,
 }
 
 /// A virtual network.

@@ -47,7 +47,7 @@ pub(super) fn startable(state: &HostState, domain: &str) -> Result<()> {
             )));
         }
     }
-    for source in xml::sources(domain)? {
+    for source in xml::sources(domain)?.all {
         let text = format!("{source:?}");
         let path = resolved(state, source).ok_or_else(|| {
             refused(&format!(

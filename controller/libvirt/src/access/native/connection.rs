@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use common::render::libvirt::{METADATA_KEY, METADATA_URI};
+use common::render::libvirt::{METADATA_KEY, METADATA_URI, Reference};
 use uuid::Uuid;
 use virt::connect::Connect;
 use virt::domain::Domain;
@@ -17,8 +17,8 @@ use super::content;
 use super::raw;
 use super::read::{self, ARCHITECTURE, ELEMENT, existing, volume};
 use crate::access::{
-    AccessError, CardAddresses, Connection, DomainDetail, DomainState, HostInfo, Lease, Network,
-    Pool, Result, Shutdown, Volume, xml,
+    AccessError, CardAddresses, Connection, DomainDetail, DomainDisks, DomainState, HostInfo,
+    Lease, Network, Pool, Result, Shutdown, Volume, xml,
 };
 
 /// Limit in seconds for an answer of a guest's agent. A frozen agent would otherwise block the connection for ever.
@@ -126,22 +126,27 @@ impl Connection for Native {
         detail.map_or_else(AccessError::absent, |it| Ok(Some(it)))
     }
 
-    fn disks_of_all(&mut self) -> Result<Vec<(Uuid, Vec<String>)>> {
+    fn disks_of_all(&mut self) -> Result<Vec<DomainDisks>> {
         self.run(|host| {
-            let mut paths = BTreeMap::new();
+            // Many domains have the same medium.
+            let mut paths: BTreeMap<Reference, Option<String>> = BTreeMap::new();
             existing(host.list_all_domains(0)?, |domain| {
-                let mut found = vec![];
+                let mut disks = DomainDisks {
+                    uuid: domain.uuid()?,
+                    ..DomainDisks::default()
+                };
                 for flags in [sys::VIR_DOMAIN_XML_INACTIVE, 0] {
-                    for source in xml::sources(&domain.xml_desc(flags)?)? {
-                        if !paths.contains_key(&source) {
-                            paths.insert(source.clone(), read::resolved(host, &source)?);
+                    let sources = xml::sources(&domain.xml_desc(flags)?)?;
+                    disks.add(&sources, |source| {
+                        if let Some(known) = paths.get(source) {
+                            return Ok(known.clone());
                         }
-                        found.extend(paths[&source].clone());
-                    }
+                        let path = read::resolved(host, source)?;
+                        paths.insert(source.clone(), path.clone());
+                        Ok(path)
+                    })?;
                 }
-                found.sort();
-                found.dedup();
-                Ok((domain.uuid()?, found))
+                Ok(disks)
             })
         })
     }

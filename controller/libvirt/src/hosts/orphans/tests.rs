@@ -1,5 +1,7 @@
 //! Removals of what deleted Machines left.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
 use crate::access::State;
 use crate::access::fake::FakePool;
@@ -10,17 +12,13 @@ use controller_core::fixtures::disk;
 
 const OWNER: &str = "uid-of-web";
 
-fn pools() -> BTreeSet<String> {
-    BTreeSet::from([POOL.to_owned()])
-}
-
 /// What a poll does about the tombstone of the Machine `web` that lists no volumes.
 fn remove_by_metadata(
     host: &mut dyn Connection,
-    pools: &BTreeSet<String>,
+    guard: &Guard,
 ) -> Result<Vec<(TombstoneVolume, Bytes)>, AccessError> {
     let volumes = agreed_volumes(host, OWNER, None)?;
-    remove_all(host, &environment::guard(), OWNER, pools, &volumes)
+    remove_all(host, guard, OWNER, &volumes)
 }
 
 fn volumes(env: &Environment) -> Vec<String> {
@@ -62,20 +60,13 @@ fn removing_what_a_machine_left_touches_no_volume_of_another_one() {
     // A tombstone of another Machine removes nothing of this one, even if it lists its volumes.
     let listed_volumes = agreed_volumes(&mut *host, OWNER, None).unwrap();
     let guard = environment::guard();
-    remove_all(
-        &mut *host,
-        &guard,
-        "uid-of-another",
-        &pools(),
-        &listed_volumes,
-    )
-    .unwrap();
+    remove_all(&mut *host, &guard, "uid-of-another", &listed_volumes).unwrap();
     let uuid = domain_uuid(OWNER);
     assert_eq!(env.host.state().domains[&uuid].state, State::Running);
-    remove_by_metadata(&mut *host, &pools()).unwrap();
+    remove_by_metadata(&mut *host, &environment::guard()).unwrap();
     assert!(env.host.state().domains.is_empty());
     assert_eq!(volumes(&env), ["default-web-00000000.root.qcow2"]);
-    remove_by_metadata(&mut *host, &pools()).unwrap();
+    remove_by_metadata(&mut *host, &environment::guard()).unwrap();
 }
 
 #[test]
@@ -85,14 +76,49 @@ fn while_a_pool_is_undefined_the_definition_and_every_volume_stay() {
     let uuid = domain_uuid(OWNER);
     let mut host = env.connection().unwrap();
     let pool = env.host.state().pools.remove(POOL).unwrap();
-    let error = remove_by_metadata(&mut *host, &pools()).unwrap_err();
+    let error = remove_by_metadata(&mut *host, &environment::guard()).unwrap_err();
     assert!(error.to_string().contains(POOL), "{error}");
     assert!(env.host.state().domains.contains_key(&uuid));
     env.host.state().pools.insert(POOL.into(), pool);
-    let stay = remove_by_metadata(&mut *host, &pools()).unwrap();
+    let stay = remove_by_metadata(&mut *host, &environment::guard()).unwrap();
     assert_eq!(stay, []);
     assert!(env.host.state().domains.is_empty());
     assert_eq!(volumes(&env), [""; 0]);
+}
+
+/// Somebody defines another domain of the uuid while the pools are read; or the lease is lost then.
+#[test]
+fn a_guest_is_ended_and_its_definition_removed_only_if_it_is_still_the_machines() {
+    for change in ["metadata", "lease", "binding"] {
+        let mut env = Environment::new(block());
+        env.settle();
+        let fake = env.host.clone();
+        let calls = fake.calls();
+        let is_read = Arc::new(AtomicBool::new(false));
+        let read = is_read.clone();
+        let pools = move || {
+            if change == "metadata" && !read.swap(true, Ordering::Relaxed) {
+                let mut state = fake.state();
+                let domain = state.domains.get_mut(&domain_uuid(OWNER)).unwrap();
+                domain.inactive = domain.inactive.replace(OWNER, "uid-of-another");
+            }
+            read.store(true, Ordering::Relaxed);
+            Ok(BTreeSet::from([POOL.to_owned()]))
+        };
+        let read = is_read.clone();
+        let may_act = move || {
+            if change == "lease" && read.load(Ordering::Relaxed) {
+                return Err(AccessError::Cancelled("the Lease is lost".into()));
+            }
+            Ok(())
+        };
+        let elsewhere = move || (change == "binding").then(|| "beta".to_owned());
+        let guard = Guard::new(may_act, elsewhere, pools);
+        let mut host = env.connection().unwrap();
+        remove_by_metadata(&mut *host, &guard).unwrap_err();
+        assert_eq!(env.host.calls(), calls, "{change}");
+        assert!(is_read.load(Ordering::Relaxed));
+    }
 }
 
 #[test]
@@ -100,7 +126,7 @@ fn volumes_of_a_pool_that_has_left_the_spec_are_removed_too() {
     let mut env = Environment::new(block());
     env.settle();
     let mut host = env.connection().unwrap();
-    let stay = remove_by_metadata(&mut *host, &BTreeSet::new());
+    let stay = remove_by_metadata(&mut *host, &environment::guard_with(&[]));
     assert_eq!(stay.unwrap(), []);
     assert_eq!(volumes(&env), [""; 0]);
 }
@@ -115,7 +141,7 @@ fn a_removal_that_was_interrupted_after_the_definition_was_gone_is_continued() {
     host.undefine(domain_uuid(OWNER)).unwrap();
     assert_eq!(volumes(&env).len(), 1);
     let guard = environment::guard();
-    remove_all(&mut *host, &guard, OWNER, &pools(), &listed_volumes).unwrap();
+    remove_all(&mut *host, &guard, OWNER, &listed_volumes).unwrap();
     assert_eq!(volumes(&env), [""; 0]);
 }
 
@@ -138,7 +164,7 @@ fn a_machine_without_a_domain_that_goes_while_a_pool_cannot_be_read_leaves_no_vo
     assert_eq!(listed_volumes.len(), 1, "{listed_volumes:?}");
     env.host.state().pools.remove("other");
     let guard = environment::guard();
-    let stay = remove_all(&mut *host, &guard, OWNER, &pools(), &listed_volumes).unwrap();
+    let stay = remove_all(&mut *host, &guard, OWNER, &listed_volumes).unwrap();
     let tombstone = Tombstone {
         machine: "default/web".into(),
         uid: OWNER.into(),
@@ -166,7 +192,7 @@ fn a_disk_that_left_the_spec_before_its_machine_is_in_no_tombstone() {
     env.host.state().pools.insert(POOL.into(), pool);
     let mut host = env.connection().unwrap();
     let guard = environment::guard();
-    remove_all(&mut *host, &guard, OWNER, &pools(), &listed_volumes).unwrap();
+    remove_all(&mut *host, &guard, OWNER, &listed_volumes).unwrap();
     assert!(volumes(&env)[0].contains(".data."));
 }
 

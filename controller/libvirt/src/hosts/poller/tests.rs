@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use common::api::left_volumes::Tombstone;
+use base64::Engine as _;
+use common::api::left_volumes::{KeptVolume, Tombstone};
+use common::api::libvirt_host::CredentialsSecretRef;
 use common::render::libvirt::{VolumeFormat, volume_name};
 use controller_core::fixtures;
 use kube::runtime::reflector::store;
@@ -11,7 +13,7 @@ use kube::runtime::watcher::Event;
 use tokio::time::timeout;
 
 use super::*;
-use crate::access::fake::{FakeLibvirt, FakeVolume};
+use crate::access::fake::{FakeLibvirt, FakePool, FakeVolume};
 use crate::api_server::{Written, api_server};
 use crate::environment::{POOL, block, host_object};
 use crate::images::names::{image_volume, marker};
@@ -149,6 +151,84 @@ async fn a_volume_whose_machine_is_in_no_list_is_reported_once_the_list_is_there
     polled.list(vec![]);
     let status = &polled.turn().await[0]["status"];
     assert_eq!(status["unlistedVolumes"], 1, "{status}");
+}
+
+#[tokio::test]
+async fn new_credentials_cancel_what_waits_for_connections_with_the_old_ones() {
+    let mut polled = Polled::new();
+    polled.object.spec.credentials_secret_ref = Some(CredentialsSecretRef {
+        namespace: "system".into(),
+        name: "alpha".into(),
+    });
+    let set = |polled: &Polled, key: &str| {
+        let key = base64::engine::general_purpose::STANDARD.encode(key);
+        polled.written.set_secret(serde_json::json!({
+            "metadata": {"namespace": "system", "name": "alpha"},
+            "data": {"ssh-privatekey": key, "known_hosts": ""},
+        }));
+    };
+    set(&polled, "old");
+    polled.turn().await;
+    let old = polled.context.hosts.get("alpha").unwrap();
+    polled.poller.surveyed = None;
+    polled.turn().await;
+    assert!(old.check_open().is_ok(), "nothing has changed");
+
+    set(&polled, "new");
+    polled.turn().await;
+    assert!(old.check_open().is_ok(), "not with every list of domains");
+    polled.poller.surveyed = None;
+    polled.turn().await;
+    let queued = old.host.slow.call(SOON, |host| host.pools()).await;
+    assert_eq!(queued.unwrap_err().kind(), "Cancelled");
+    let new = polled.context.hosts.get("alpha").unwrap();
+    assert!(new.check_open().is_ok() && new.snapshot().is_ok());
+
+    // A Secret that is edited in two steps closes nothing.
+    polled
+        .written
+        .set_secret(serde_json::json!({"metadata": {"name": "alpha"}}));
+    polled.poller.surveyed = None;
+    polled.turn().await;
+    assert!(new.check_open().is_ok() && new.snapshot().is_ok());
+}
+
+#[tokio::test]
+async fn a_kept_volume_that_was_deleted_on_the_host_is_listed_no_more() {
+    let mut polled = Polled::new();
+    polled.list(vec![]);
+    let record = |pool: &str, volume: &str| KeptVolume {
+        machine: "default/web".into(),
+        uid: UID.into(),
+        disk: "data".into(),
+        pool: pool.into(),
+        volume: volume.into(),
+        size: None,
+    };
+    let other = FakePool {
+        active: false,
+        ..FakePool::of(1 << 30)
+    };
+    polled.fake.state().pools.insert("other".into(), other);
+    let kept = &mut polled.object.status.kept_volumes;
+    kept.extend([
+        record(POOL, "there"),
+        record(POOL, "deleted"),
+        record("other", "hidden"),
+        record("no-pool", "hidden"),
+    ]);
+    let listed = |status: &serde_json::Value| -> Vec<String> {
+        let kept = status["status"]["keptVolumes"].as_array().unwrap().iter();
+        kept.map(|it| it["volume"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    // The file system below the pool may not be mounted.
+    let written = polled.turn().await;
+    assert_eq!(listed(&written[0]).len(), 4, "an empty pool");
+    polled.put("there");
+    polled.poller.surveyed = None;
+    let written = polled.turn().await;
+    assert_eq!(listed(&written[0]), ["there", "hidden", "hidden"]);
 }
 
 #[tokio::test]

@@ -111,6 +111,54 @@ fn an_image_may_stand_on_another_one_of_its_pool_and_on_nothing_else() {
     }
 }
 
+/// Defines a domain of somebody else with this disk.
+fn define(host: &FakeLibvirt, disk: &str) {
+    let target = Target {
+        uri: String::new(),
+        credentials: None,
+    };
+    let xml = format!(
+        "<domain><name>theirs</name><uuid>00000000-0000-0000-0000-000000000007</uuid><devices>{disk}</devices></domain>"
+    );
+    host.open(&target).unwrap().define(&xml).unwrap();
+}
+
+#[test]
+fn a_volume_that_a_guest_can_write_is_no_image_and_neither_is_what_stands_on_it() {
+    let host = FakeLibvirt::new();
+    put(&host, "golden", header(None));
+    let above = header(Some(("golden", Some("qcow2"))));
+    put(&host, "above", above);
+    let path = HostState::path(POOL, "golden");
+    let outcomes = || ["golden", "above"].map(|name| checked(&host, name, VolumeFormat::Qcow2));
+    for disk in [
+        "<disk type='volume' device='disk'><source pool='vms' volume='golden'/><target dev='vda'/></disk>".to_owned(),
+        format!("<disk type='file' device='disk'><source file='{path}'/><target dev='vda'/></disk>"),
+        format!("<disk type='file'><source file='/other'/><mirror><source file='{path}'/></mirror><target dev='vda'/></disk>"),
+    ] {
+        define(&host, &disk);
+        for outcome in outcomes() {
+            let why = outcome.unwrap_err();
+            assert!(why.contains("image vms/golden is a disk that domain 00000000"), "{why}");
+        }
+    }
+    // Backing files and media are only read.
+    for disk in [
+        format!(
+            "<disk type='file' device='cdrom'><source file='{path}'/><target dev='sda'/></disk>"
+        ),
+        format!(
+            "<disk type='file' device='disk'><source file='{path}'/><readonly/><target dev='vda'/></disk>"
+        ),
+        format!(
+            "<disk type='file'><source file='/overlay'/><backingStore type='file'><source file='{path}'/></backingStore><target dev='vda'/></disk>"
+        ),
+    ] {
+        define(&host, &disk);
+        assert_eq!(outcomes(), [Ok(()), Ok(())], "{disk}");
+    }
+}
+
 #[test]
 fn the_header_decides_the_format_and_the_disk_of_a_machine_is_no_image() {
     let host = FakeLibvirt::new();

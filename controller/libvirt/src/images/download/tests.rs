@@ -55,6 +55,32 @@ fn opened(url: &str, sources: Option<&[&str]>) -> Result<String, String> {
 }
 
 #[test]
+fn a_name_with_one_private_address_among_public_ones_is_refused() {
+    let addresses = |all: &[&str]| -> Vec<SocketAddr> {
+        let all = all
+            .iter()
+            .map(|it| SocketAddr::new(it.parse().unwrap(), 443));
+        all.collect()
+    };
+    let public = ["93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946"];
+    let check = |reach, found: &[&str]| check_addresses(reach, "a.example", &addresses(found));
+    assert!(check(Reach::Public, &public).is_ok());
+    for private in [
+        "10.0.0.1",
+        "127.0.0.1",
+        "169.254.169.254",
+        "fd00::1",
+        "::ffff:10.0.0.1",
+    ] {
+        for found in [[public[0], private], [private, public[1]]] {
+            let why = check(Reach::Public, &found).unwrap_err().to_string();
+            assert!(!why.contains(private), "{why}");
+            assert!(check(Reach::Any, &found).is_ok());
+        }
+    }
+}
+
+#[test]
 fn a_listed_source_may_have_a_private_address_and_redirect_to_another_listed_one() {
     let (to, _) = whole();
     let (from, _) = redirecting(&format!("{to}/x?signature=1"));

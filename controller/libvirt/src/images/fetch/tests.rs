@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::thread;
@@ -171,6 +172,28 @@ fn an_image_whose_marker_was_lost_stays_below_its_overlays_and_is_fetched_beside
 }
 
 #[test]
+fn an_image_whose_marker_was_lost_stays_while_a_pool_that_may_hold_an_overlay_is_undefined() {
+    let host = FakeLibvirt::new();
+    image_with_overlay(&host, FIRST);
+    host.state().pools.remove("other");
+    let (request, permit) = (
+        request(2, server(WHOLE, CONTENT), None),
+        FetchPermit::default(),
+    );
+    let guard = crate::environment::guard_with(&[POOL, "other"]);
+    fetch(
+        &mut *host.open(&target()).unwrap(),
+        &request,
+        &permit,
+        &guard,
+    )
+    .unwrap();
+    let all = volumes(&host);
+    assert!(all.iter().any(|it| it == FIRST), "{all:?}");
+    assert!(all.contains(&marker("image.attempt-00000002")), "{all:?}");
+}
+
+#[test]
 fn a_fetch_whose_replica_lost_the_lease_ends_before_its_next_change() {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -188,7 +211,7 @@ fn a_fetch_whose_replica_lost_the_lease_ends_before_its_next_change() {
             took.map(drop)
                 .map_err(|_| AccessError::Cancelled("the Lease is lost".into()))
         };
-        let guard = Guard::new(may_act, || None);
+        let guard = Guard::new(may_act, || None, || Ok(BTreeSet::new()));
         let request = request(1, server(WHOLE, CONTENT), None);
         let why = fetch(&mut *connection, &request, &FetchPermit::default(), &guard).unwrap_err();
         assert!(why.contains("the Lease is lost"), "{asked}: {why}");

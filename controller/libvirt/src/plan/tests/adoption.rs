@@ -27,6 +27,7 @@ fn environment() -> Environment {
             raw: volume["raw"].as_bool().unwrap(),
             backing: volume["backing"].as_str().map(Into::into),
             content: vec![],
+            key: None,
         };
         (volume["name"].as_str().unwrap().to_owned(), made)
     });

@@ -8,9 +8,12 @@ use controller_core::conditions::Fault;
 use controller_core::laws::{self, Refused};
 use controller_core::machine::Machine;
 use controller_core::plan::{Now, Step};
+use controller_core::preconditions::{Effect, Precondition};
 
 use super::*;
 use crate::Libvirt;
+use crate::access::fake::{FakePool, FakeVolume, HostState};
+use crate::images::names::marker;
 use crate::observe::Observation;
 use crate::observed::Binding;
 use crate::plan::action::Action;
@@ -103,6 +106,79 @@ impl laws::Environment for Environment {
     fn use_volume(&mut self, name: &str) {
         define_foreign_domain(self, name);
     }
+
+    fn break_precondition(&mut self, action: &Action, precondition: Precondition) -> bool {
+        match (precondition, action) {
+            (Precondition::LeaseHeld, _) => self.has_lease = false,
+            (Precondition::NotBoundElsewhere, _) => self.is_bound_elsewhere = true,
+            (Precondition::Owned, Action::DeleteVolume(_)) => return false,
+            (Precondition::Owned, _) => strip_metadata(self),
+            (Precondition::Unchanged, Action::DeleteVolume(removal)) => {
+                let key = Some("made-anew".to_owned());
+                let mut state = self.host.state();
+                let volumes = &mut state.pools.get_mut(POOL).unwrap().volumes;
+                volumes.get_mut(&removal.name).unwrap().key = key;
+            }
+            (Precondition::Unused, Action::DeleteVolume(removal)) => {
+                define_foreign_domain(self, &removal.name);
+            }
+            (Precondition::NotABackingFile, Action::DeleteVolume(removal)) => {
+                add_overlay(self, &removal.name);
+            }
+            (
+                Precondition::Incomplete,
+                Action::CopyVolume { name, .. } | Action::CreateSeed { name, .. },
+            ) => {
+                put(self, &marker(name));
+            }
+            // A seed of the name that nothing uses is removed first, under the preconditions of a deletion.
+            (Precondition::Unused, Action::CopyVolume { name, .. }) => put(self, name),
+            _ => return false,
+        }
+        true
+    }
+
+    fn excluded(effect: Effect, precondition: Precondition) -> Option<&'static str> {
+        let of_removals = "volume_effects::tests::no_volume_is_removed_without_each_precondition";
+        match (effect, precondition) {
+            (Effect::RemoveImage | Effect::RemoveUnusedImage, _) => Some(of_removals),
+            // The deletion itself says whose volume it is and which policy it has.
+            (Effect::DeleteVolume, Precondition::Owned | Precondition::Deletable) => {
+                Some(of_removals)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Somebody defines another domain in place of the Machine's.
+fn strip_metadata(env: &Environment) {
+    let uuid = domain_uuid(UID);
+    let mut host = env.connection().unwrap();
+    if host.domain(uuid).unwrap().is_some() {
+        host.set_metadata(uuid, None).unwrap();
+        return;
+    }
+    let xml = format!("<domain><name>theirs</name><uuid>{uuid}</uuid><devices/></domain>");
+    host.define(&xml).unwrap();
+}
+
+/// Somebody makes an overlay of a volume, in another pool.
+fn add_overlay(env: &Environment, name: &str) {
+    let overlay = FakeVolume {
+        backing: Some(HostState::path(POOL, name)),
+        ..FakeVolume::default()
+    };
+    let mut other = FakePool::of(1 << 30);
+    other.volumes.insert("clone.qcow2".into(), overlay);
+    env.host.state().pools.insert("other".into(), other);
+}
+
+/// Somebody makes a volume of this name.
+fn put(env: &Environment, name: &str) {
+    let mut state = env.host.state();
+    let volumes = &mut state.pools.get_mut(POOL).unwrap().volumes;
+    volumes.insert(name.to_owned(), FakeVolume::default());
 }
 
 #[test]
@@ -128,6 +204,11 @@ fn no_step_takes_effect_without_the_lease() {
 #[test]
 fn no_volume_in_use_is_deleted() {
     laws::no_volume_in_use_is_deleted(rich);
+}
+
+#[test]
+fn no_effect_without_each_precondition() {
+    laws::no_effect_without_each_precondition(&[&rich]);
 }
 
 #[test]

@@ -62,6 +62,57 @@ fn a_volume_with_an_overlay_in_another_pool_is_not_deleted() {
     assert!(!volumes(&env).contains(&root));
 }
 
+/// Between the plan and its effect, a pool is undefined that may hold an overlay of the volume. libvirt lists it no more.
+#[test]
+fn a_volume_is_not_deleted_while_a_pool_of_the_spec_or_of_a_domain_is_undefined() {
+    let mut env = Environment::new(block());
+    env.settle();
+    let deletion = deletions(&mut env).remove(0);
+    env.connection()
+        .unwrap()
+        .undefine(domain_uuid(UID))
+        .unwrap();
+    let before = volumes(&env);
+    let attempt = |guard: Guard| {
+        let mut host = env.connection().unwrap();
+        act(&mut *host, &job(guard), deletion.clone())
+    };
+    let named = environment::guard_with(&[POOL, "other"]);
+    let why = attempt(named).unwrap_err().to_string();
+    assert!(why.contains("pool 'other' does not exist"), "{why}");
+    define_domain_of_pool(&env, "other");
+    let why = attempt(environment::guard()).unwrap_err().to_string();
+    assert!(why.contains("pool 'other' does not exist"), "{why}");
+    assert_eq!(volumes(&env), before);
+    env.host.state().domains.clear();
+    attempt(environment::guard()).unwrap();
+    assert!(volumes(&env).len() < before.len());
+}
+
+/// A pool that only a domain of somebody else names keeps the volumes of a deleted Machine, and not the Machine.
+#[test]
+fn a_machine_goes_while_the_pool_of_a_foreign_domain_is_undefined_and_its_volumes_stay() {
+    let mut env = Environment::new(block());
+    env.settle();
+    define_domain_of_pool(&env, "other");
+    let before = volumes(&env);
+    env.delete();
+    let done = env.settle();
+    assert!(env.machine.is_none());
+    assert!(done.iter().any(|it| it.contains("tombstone")), "{done:?}");
+    assert_eq!(volumes(&env), before);
+}
+
+/// A domain of somebody else with a volume in this pool.
+fn define_domain_of_pool(env: &Environment, pool: &str) {
+    let xml = format!(
+        "<domain><name>theirs</name><uuid>{}</uuid><devices><disk type='volume' device='disk'>
+           <source pool='{pool}' volume='clone.qcow2'/><target dev='vda'/></disk></devices></domain>",
+        uuid::Uuid::from_u128(7)
+    );
+    env.connection().unwrap().define(&xml).unwrap();
+}
+
 #[test]
 fn a_volume_that_was_made_anew_since_it_was_observed_is_not_deleted() {
     let mut env = Environment::new(block());
@@ -87,7 +138,6 @@ fn a_guest_is_neither_defined_nor_started_nor_stopped_while_its_machine_is_bound
     let mut env = Environment::new(block());
     env.settle();
     let calls = env.host.calls();
-    let elsewhere = || Guard::new(|| Ok(()), || Some("beta".into()));
     let mut host = env.connection().unwrap();
     for action in [
         Action::Start { reset_nvram: false },
@@ -95,7 +145,12 @@ fn a_guest_is_neither_defined_nor_started_nor_stopped_while_its_machine_is_bound
         Action::Destroy,
         Action::Undefine,
     ] {
-        let error = act(&mut *host, &job(elsewhere()), action.clone()).unwrap_err();
+        let error = act(
+            &mut *host,
+            &job(environment::guard_of_another_host()),
+            action.clone(),
+        )
+        .unwrap_err();
         assert_eq!(error.kind(), "Cancelled", "{action}");
     }
     assert_eq!(env.host.calls(), calls);
