@@ -222,6 +222,7 @@ mod tests {
                 InterfaceStatus {
                     name: "eth0".into(),
                     mac_address: None,
+                    allocated_addresses: vec![],
                     ip_addresses: vec!["10.0.0.1".into(); 70],
                 };
                 40
