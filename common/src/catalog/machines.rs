@@ -33,9 +33,9 @@ pub struct MachineName<'a> {
 /// A network card whose address another card can have, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Card {
-    /// Its NetworkConfiguration; `None`: the default network of a libvirt host.
+    /// `networkName` in the block: a NetworkConfiguration of the namespace; `None`: the default network of a libvirt host.
     pub network: Option<Box<str>>,
-    /// Its MAC address.
+    /// `macAddress` in the block: written by the user, or generated at admission.
     pub mac: Mac,
     /// Its IP addresses: those of the block and those that the controller has allocated.
     pub addresses: Box<[IpAddr]>,
@@ -50,7 +50,7 @@ pub struct OtherCard {
     pub namespace: String,
     /// Name of its Machine.
     pub machine: String,
-    /// The card.
+    /// Network, address and backend of that card.
     pub card: Card,
 }
 
