@@ -81,6 +81,23 @@ pub const TOMBSTONES_MAX: usize = 1024;
 /// stores of one object.
 pub const KEPT_VOLUMES_MAX: usize = 1024;
 
+/// Most subnets of a NetworkConfiguration: both families, and some that were added when others were full.
+pub const SUBNETS_MAX: usize = 16;
+/// Most ranges of a subnet that addresses are allocated from.
+pub const RANGES_MAX: usize = 32;
+/// Longest IP network or address in characters: an IPv6 address of eight groups with an IPv4 part, and a prefix.
+pub const ADDRESS_MAX: usize = 49;
+/// Longest range of addresses in characters: two addresses, with a dash and blanks between.
+pub const RANGE_MAX: usize = 2 * ADDRESS_MAX + 3;
+/// Shortest prefix of a subnet in bits: the largest networks for private use have 8 (RFC 1918, RFC 4193).
+pub const SUBNET_PREFIX_MIN: u8 = 8;
+/// Most name servers of a network. glibc asks three of them; others ask more.
+pub const DNS_MAX: usize = 8;
+/// Most search domains of a network: glibc before 2.26 reads six.
+pub const SEARCH_DOMAINS_MAX: usize = 8;
+/// Most IP addresses that are given to one network card.
+pub const CARD_ADDRESSES_MAX: usize = 8;
+
 /// Most IP addresses of a guest that are read and shown, of all its cards together. A guest can report any
 /// number.
 pub const GUEST_ADDRESSES_MAX: usize = 64;

@@ -12,6 +12,7 @@
 //! api         the kinds, as the API server stores them        render  objects of a backend for a block
 //! violation   path, code, kind of fault, message    field_path, code, words    parts of messages
 //! quantity    amounts of bytes     mac     MAC addresses     host_uri     URIs of libvirt hosts
+//! address     IP networks and ranges of IP addresses
 //! glob        patterns for names   url_prefix  beginnings of URLs of images   userinfo  passwords in URIs
 //! image_source   where images may come from
 //! names       every name that the product gives or reads              json    JSON in document order
@@ -23,6 +24,7 @@
 //! around the core are the crate `runtime`, in `common/runtime`.
 #![deny(missing_docs)]
 
+pub mod address;
 pub mod admission;
 pub mod api;
 pub mod bounds;

@@ -1,5 +1,9 @@
 //! Every name that the product writes to objects or reads from them.
 
+use std::net::IpAddr;
+
+use sha2::{Digest as _, Sha256};
+
 use crate::bounds::NAME_MAX;
 
 /// API group of the kinds.
@@ -141,6 +145,27 @@ pub fn disks_of_claim(claim: &str) -> impl Iterator<Item = (&str, &str)> {
     let dashes = claim.match_indices('-').map(|(at, _)| at);
     dashes.map(|at| (&claim[..at], &claim[at + 1..]))
 }
+
+/// Name of the MachineAddress of an IP address on a network segment: the address, with dashes and in full, and a
+/// digest of the segment. Two addresses or two segments never have one name, apart from a collision of 64 bits, which
+/// would only refuse an address that is free.
+pub fn machine_address(segment: &str, address: IpAddr) -> String {
+    let digits = match address {
+        IpAddr::V4(address) => address.octets().map(|byte| byte.to_string()).join("-"),
+        IpAddr::V6(address) => address
+            .segments()
+            .map(|part| format!("{part:04x}"))
+            .join("-"),
+    };
+    let digest = Sha256::digest(segment);
+    let digest = digest.iter().take(SEGMENT_DIGEST);
+    digest.fold(format!("{digits}."), |name, byte| {
+        format!("{name}{byte:02x}")
+    })
+}
+
+/// Bytes of the digest in the name of a MachineAddress.
+const SEGMENT_DIGEST: usize = 8;
 
 /// Name of the Secret that holds a machine's cloud-init data.
 pub fn cloud_init_secret(machine: &str) -> String {

@@ -26,6 +26,7 @@ use controller_core::client::GuardedClient;
 use controller_core::events::{Events, events};
 use controller_core::expectations::Expectations;
 use controller_core::lease::{Elector, LeaseGuard};
+use controller_core::machine_addresses::{self, release_addresses};
 use controller_core::metrics;
 use controller_core::network_usage::maintain_in_use_finalizers;
 use controller_core::queue::{DEBOUNCE, FairQueue};
@@ -174,6 +175,9 @@ impl Parts {
         tasks.spawn("gauges", gauges);
         let quotas = quota::publish(caches.clone(), api.clone());
         tasks.spawn("use of quotas", quotas);
+        let attachments = Arc::new(self.kubevirt.clone());
+        let networks = machine_addresses::publish(caches.clone(), attachments, api.clone());
+        tasks.spawn("use of networks", networks);
         let gauges = controller_kubevirt::metrics::count(self.kubevirt.clone());
         tasks.spawn("gauges of virtual machines", gauges);
         let gauges = controller_libvirt::metrics::count(self.fleet.clone());
@@ -218,6 +222,12 @@ impl Parts {
             api.clone(),
             args.image_namespace().to_owned(),
         );
+        let release = release_addresses(
+            caches.clone(),
+            vec![Arc::new(kubevirt.clone()), Arc::new(fleet.clone())],
+            api.clone(),
+        );
+        let cluster = cluster_uid.clone();
         let backends = Backends {
             kubevirt: controller_kubevirt::backend(
                 kubevirt,
@@ -241,6 +251,7 @@ impl Parts {
             events,
             expectations,
             interval: args.reconcile_interval.0,
+            cluster,
             backends,
         };
         triggers.activate(&caches);
@@ -248,6 +259,7 @@ impl Parts {
         tokio::select! {
             never = finalizers => match never {},
             never = images => match never {},
+            never = release => match never {},
             () = work(context, queue, args.max_concurrent_reconciles, stop) => {}
             never = requeue_after_reacquiring(&guard, &triggers, &caches) => match never {},
         }

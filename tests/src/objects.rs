@@ -40,6 +40,8 @@ pub const TEMPLATE: Kind = ours("MachineTemplate", "machinetemplates");
 pub const HOST: Kind = ours("LibvirtHost", "libvirthosts");
 /// Our MachineImage, which has no namespace.
 pub const IMAGE: Kind = ours("MachineImage", "machineimages");
+/// Our MachineAddress, which has no namespace.
+pub const ADDRESS: Kind = ours("MachineAddress", "machineaddresses");
 /// Our MachinePolicy, which has no namespace.
 pub const POLICY: Kind = ours("MachinePolicy", "machinepolicies");
 /// KubeVirt's VirtualMachine.

@@ -32,5 +32,5 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog) -> Verdict {
 }
 
 fn spec(raw: RawObject<'_>, findings: &mut Findings) -> NetworkConfigurationSpec {
-    decode::spec(raw.spec.intent, limits::truncate_nothing, findings)
+    decode::spec(raw.spec.intent, limits::truncate_network, findings)
 }

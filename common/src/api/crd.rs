@@ -4,7 +4,8 @@ use kube::CustomResourceExt as _;
 use serde_json::Value;
 
 use super::{
-    LibvirtHost, Machine, MachineImage, MachinePolicy, MachineTemplate, NetworkConfiguration,
+    LibvirtHost, Machine, MachineAddress, MachineImage, MachinePolicy, MachineTemplate,
+    NetworkConfiguration,
 };
 
 /// A CustomResourceDefinition and the name of its file.
@@ -23,7 +24,7 @@ pub struct CrdFile {
 ///
 /// # Errors
 /// If a definition cannot be represented as JSON; it has no input, so this would be a bug.
-pub fn crd_files() -> Result<[CrdFile; 6], serde_json::Error> {
+pub fn crd_files() -> Result<[CrdFile; 7], serde_json::Error> {
     let file = |file, definition: Result<Value, serde_json::Error>| {
         let mut definition = definition?;
         tidy(&mut definition);
@@ -53,6 +54,10 @@ pub fn crd_files() -> Result<[CrdFile; 6], serde_json::Error> {
         file(
             "machineimages.yaml",
             serde_json::to_value(MachineImage::crd()),
+        )?,
+        file(
+            "machineaddresses.yaml",
+            serde_json::to_value(MachineAddress::crd()),
         )?,
     ])
 }

@@ -7,6 +7,7 @@
 //! MachineTemplate ──── values for fields that a Machine does not set: the same types as the intent
 //! NetworkConfiguration ── a network segment
 //! LibvirtHost ── a libvirt host: what its administrator offers, and what the controller observed
+//! MachineAddress ── an IP address on a network segment that a Machine holds, written by the controller
 //! MachineImage ── an image by name, written by the administrator; status: what the controller observed
 //! MachinePolicy ── what the Machines and NetworkConfigurations of some namespaces may be
 //! ```
@@ -23,6 +24,7 @@ pub mod kind;
 pub mod left_volumes;
 pub mod libvirt_host;
 pub mod machine;
+pub mod machine_address;
 pub mod machine_image;
 pub mod machine_policy;
 pub mod network;
@@ -44,6 +46,8 @@ pub use crd::{CrdFile, crd_files};
 pub use libvirt_host::LibvirtHost;
 #[cfg(feature = "kube")]
 pub use machine::Machine;
+#[cfg(feature = "kube")]
+pub use machine_address::MachineAddress;
 #[cfg(feature = "kube")]
 pub use machine_image::MachineImage;
 #[cfg(feature = "kube")]

@@ -8,6 +8,7 @@
 //! is therefore written with the same text that an API server sends back, and texts can be compared.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -461,6 +462,10 @@ pub struct NormalizedNetwork {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub boot_order: Option<u32>,
+    /// IP addresses from the spec. Absent: none are given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<schema::AddressText>", length(max = bounds::CARD_ADDRESSES_MAX), extend("x-kubernetes-list-type" = "atomic"))]
+    pub ip_addresses: Vec<IpAddr>,
     /// MAC address from the spec. Absent: the controller derives one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::MacText>")]

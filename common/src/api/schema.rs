@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use crate::bounds::{
-    DIGEST_MAX, HOST_URI_MAX, INTERFACE_NAME_MAX, LABEL_KEY_MAX, NAME_MAX, OBJECT_FIELDS_MAX,
-    OBJECT_NAME_MAX, QUANTITY_MAX, SERIAL_MAX, TEMPLATE_DATA_MAX, TEXT_MAX, TIME_ZONE_MAX,
-    USER_DATA_MAX, VLAN_RANGE_MAX,
+    ADDRESS_MAX, DIGEST_MAX, HOST_URI_MAX, INTERFACE_NAME_MAX, LABEL_KEY_MAX, NAME_MAX,
+    OBJECT_FIELDS_MAX, OBJECT_NAME_MAX, QUANTITY_MAX, RANGE_MAX, SERIAL_MAX, TEMPLATE_DATA_MAX,
+    TEXT_MAX, TIME_ZONE_MAX, USER_DATA_MAX, VLAN_RANGE_MAX,
 };
 
 /// DNS label, RFC 1123.
@@ -17,6 +17,17 @@ pub const OBJECT_NAME_PATTERN: &str =
     "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 /// A non-negative Kubernetes quantity.
 pub const QUANTITY_PATTERN: &str = "^\\+?([0-9]+(\\.[0-9]*)?|\\.[0-9]+)(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E|[eE][+-]?[0-9]{1,2})?$";
+
+/// The characters of an IP address. The webhook parses it.
+pub const ADDRESS_PATTERN: &str = "^[0-9A-Fa-f]*[.:][0-9A-Fa-f.:]*$";
+/// The characters of an IP network. The webhook parses it.
+pub const CIDR_PATTERN: &str = "^[0-9A-Fa-f]*[.:][0-9A-Fa-f.:]*/[0-9]{1,3}$";
+/// The characters of a range of addresses. The webhook parses it.
+pub const RANGE_PATTERN: &str =
+    "^\\s*[0-9A-Fa-f]*[.:][0-9A-Fa-f.:]*\\s*(-\\s*[0-9A-Fa-f]*[.:][0-9A-Fa-f.:]*\\s*)?$";
+/// A DNS domain, with or without the dot of the root.
+pub const DOMAIN_PATTERN: &str =
+    "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\\.?$";
 
 /// The URIs that [`HostUri`](crate::host_uri::HostUri) reads.
 pub const HOST_URI_PATTERN: &str = "^(qemu:///(system|session)|qemu\\+tls://([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\\[[0-9A-Fa-f:.]+\\])(:[1-9][0-9]{0,4})?/system|qemu\\+ssh://([A-Za-z0-9_][-A-Za-z0-9_.]*@)?([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\\[[0-9A-Fa-f:.]+\\])(:[1-9][0-9]{0,4})?/system|test:///[-A-Za-z0-9._/]+|test\\+tls://([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\\[[0-9A-Fa-f:.]+\\])(:[1-9][0-9]{0,4})?/default)$";
@@ -56,6 +67,14 @@ text_schemas! {
     QuantityText = { "minLength": 1, "maxLength": QUANTITY_MAX, "pattern": QUANTITY_PATTERN }
     /// A MAC address of six bytes, with colons, dashes or dots.
     MacText = { "minLength": 14, "maxLength": 17, "pattern": "^([0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}|[0-9A-Fa-f]{2}(-[0-9A-Fa-f]{2}){5}|[0-9A-Fa-f]{4}(\\.[0-9A-Fa-f]{4}){2})$" }
+    /// An IP address.
+    AddressText = { "minLength": 2, "maxLength": ADDRESS_MAX, "pattern": ADDRESS_PATTERN }
+    /// An IP network: an address, a slash and the length of a prefix.
+    CidrText = { "minLength": 4, "maxLength": ADDRESS_MAX, "pattern": CIDR_PATTERN }
+    /// An IP address, or the first and the last address of a range.
+    RangeText = { "minLength": 2, "maxLength": RANGE_MAX, "pattern": RANGE_PATTERN }
+    /// A DNS domain.
+    DomainText = { "minLength": 1, "maxLength": OBJECT_NAME_MAX, "pattern": DOMAIN_PATTERN }
     /// The value of a label.
     LabelValue = { "maxLength": NAME_MAX, "pattern": "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$" }
     /// The key of a Secret.

@@ -192,7 +192,7 @@ pub struct DisplayStatus {
     pub password_version: Option<String>,
 }
 
-/// A network card of the running guest.
+/// A network card: of the running guest, and one that the controller holds addresses for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InterfaceStatus {
@@ -201,7 +201,12 @@ pub struct InterfaceStatus {
     /// MAC address of the card: six bytes in hexadecimal, separated by colons.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac_address: Option<String>,
-    /// IP addresses of the card, IPv4 first, at most 64.
+    /// IP addresses that the controller holds for the card, given in the spec or allocated, at most 64. The
+    /// guest gets them when it is made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = bounds::GUEST_ADDRESSES_MAX), inner(length(max = bounds::GUEST_ADDRESS_MAX)))]
+    pub allocated_addresses: Vec<String>,
+    /// IP addresses that the guest reports of the card, IPv4 first, at most 64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = bounds::GUEST_ADDRESSES_MAX), inner(length(max = bounds::GUEST_ADDRESS_MAX)))]
     pub ip_addresses: Vec<String>,
@@ -288,6 +293,8 @@ impl MachineStatus {
         self.network_interfaces.truncate(bounds::NETWORKS_MAX);
         for nic in &mut self.network_interfaces {
             nic.ip_addresses.truncate(bounds::GUEST_ADDRESSES_MAX);
+            nic.allocated_addresses
+                .truncate(bounds::GUEST_ADDRESSES_MAX);
         }
         self.volumes
             .truncate(bounds::DISKS_MAX + bounds::CDROMS_MAX);

@@ -37,6 +37,10 @@ use crate::bounds;
     )
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "!has(self.networks) || self.networks.all(n, !has(n.ipAddresses) || n.ipAddresses.size() == 0)",
+    "message": "a template cannot give addresses, because only one Machine can have each"
+}]))]
 pub struct MachineTemplateSpec {
     /// Purpose of the template, for people: at most 1024 characters.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
+use super::ipam::Ipam;
 use super::kept::KeptByNamespace;
 use crate::api::choice::VirtType;
 use crate::api::libvirt_host::{HostNetwork, HostResources, LibvirtHostSpec};
@@ -21,6 +23,8 @@ pub struct NetworkRow {
     pub vlan: Option<i64>,
     /// `spec.networkAttachmentDefinition`: name of a definition that an administrator wrote, in the same namespace.
     pub definition: Option<String>,
+    /// Its addresses.
+    pub ipam: Option<Arc<Ipam>>,
 }
 
 impl From<NetworkConfigurationSpec> for NetworkRow {
@@ -29,6 +33,7 @@ impl From<NetworkConfigurationSpec> for NetworkRow {
             bridge: spec.bridge,
             vlan: spec.vlan,
             definition: spec.network_attachment_definition,
+            ipam: spec.ipam.as_ref().map(|ipam| Arc::new(ipam.into())),
         }
     }
 }

@@ -9,6 +9,7 @@
 //! dashes only. Every query takes a few lookups, however many Machines there are.
 
 use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::unreadable;
@@ -36,6 +37,8 @@ pub struct Card {
     pub network: Option<Box<str>>,
     /// `macAddress` in the block: written by the user, or generated at admission.
     pub mac: Mac,
+    /// Its IP addresses: those of the block and those that the controller has allocated.
+    pub addresses: Box<[IpAddr]>,
     /// The backend of its Machine.
     pub backend: Backend,
 }
@@ -103,6 +106,7 @@ impl MachineRow {
         let cards = block.networks.iter().map(|nic| Card {
             network: nic.network_name.as_deref().map(Into::into),
             mac: nic.mac_address.unwrap_or_else(|| derived(&nic.name)),
+            addresses: nic.ip_addresses.as_slice().into(),
             backend: block.backend,
         });
         // On the pod network each Machine is alone, so its address cannot conflict.
@@ -158,6 +162,28 @@ impl MachineRow {
         self
     }
 
+    /// The row with addresses that the controller has allocated to cards of the block, by name of the card.
+    #[must_use]
+    pub fn with_allocated<'n>(
+        mut self,
+        block: &Normalized,
+        allocated: impl IntoIterator<Item = (&'n str, IpAddr)>,
+    ) -> Self {
+        let allocated: Vec<_> = allocated.into_iter().collect();
+        let nics = block.networks.iter();
+        let nics =
+            nics.filter(|nic| nic.network_name.is_some() || block.backend == Backend::Libvirt);
+        for (card, nic) in self.cards.iter_mut().zip(nics) {
+            let own = allocated.iter().filter(|(name, _)| *name == nic.name);
+            let new = own.map(|(_, address)| *address);
+            let new: Vec<_> = new.filter(|it| !card.addresses.contains(it)).collect();
+            if !new.is_empty() {
+                card.addresses = card.addresses.iter().copied().chain(new).collect();
+            }
+        }
+        self
+    }
+
     /// Disks that left its spec and their kept volumes, in bytes. They count in the quota and stay while the Machine
     /// changes.
     pub(super) fn kept(&self) -> impl Iterator<Item = (&str, u64)> {
@@ -187,6 +213,8 @@ pub struct Machines {
     /// Several Machines can have the same address: on different segments, or because they were created
     /// at the same time and neither review could see the other.
     macs: BTreeSet<(Mac, Arc<str>, Arc<str>)>,
+    /// The same of IP addresses.
+    addresses: BTreeSet<(IpAddr, Arc<str>, Arc<str>)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -210,6 +238,9 @@ impl Machines {
         let cards = row.cards.iter();
         let macs = cards.map(|card| (card.mac, Arc::clone(&key), Arc::clone(&name)));
         self.macs.extend(macs);
+        let addresses = row.cards.iter().flat_map(|card| &card.addresses);
+        let addresses = addresses.map(|address| (*address, Arc::clone(&key), Arc::clone(&name)));
+        self.addresses.extend(addresses);
         let namespace = self.namespaces.entry(key).or_default();
         let claims = row.existing_claims();
         let claims: Vec<_> = claims.map(|it| (it.into(), Arc::clone(&name))).collect();
@@ -245,6 +276,10 @@ impl Machines {
         for card in &row.cards {
             let entry = (card.mac, Arc::clone(&key), Arc::clone(&name));
             self.macs.remove(&entry);
+            for address in &card.addresses {
+                let entry = (*address, Arc::clone(&key), Arc::clone(&name));
+                self.addresses.remove(&entry);
+            }
         }
         Some(row)
     }
@@ -311,15 +346,38 @@ impl Machines {
         })
     }
 
+    /// The cards of other Machines that have this IP address, on whichever segment.
+    pub fn others_with_address<'a>(
+        &'a self,
+        machine: MachineName<'a>,
+        address: IpAddr,
+    ) -> impl Iterator<Item = (MachineName<'a>, &'a Card)> {
+        let holders = self
+            .addresses
+            .range((address, Arc::default(), Arc::default())..);
+        let holders = holders.take_while(move |(held, ..)| *held == address);
+        let holders = holders.map(|(_, namespace, name)| MachineName { namespace, name });
+        let others = holders.filter(move |holder| *holder != machine);
+        let rows = others.filter_map(move |other| Some((other, self.get(other)?)));
+        rows.flat_map(move |(other, row)| {
+            let cards = row.cards.iter();
+            let cards = cards.filter(move |card| card.addresses.contains(&address));
+            cards.map(move |card| (other, card))
+        })
+    }
+
     /// [`Catalog::others_with_mac`](super::Catalog::others_with_mac) for implementations with this index.
     pub fn owned_others_with_mac(&self, machine: MachineName<'_>, mac: Mac) -> Vec<OtherCard> {
-        let others = self.others_with_mac(machine, mac);
-        let others = others.map(|(other, card)| OtherCard {
-            namespace: other.namespace.to_owned(),
-            machine: other.name.to_owned(),
-            card: card.clone(),
-        });
-        others.collect()
+        owned(self.others_with_mac(machine, mac))
+    }
+
+    /// [`Catalog::others_with_address`](super::Catalog::others_with_address) for implementations with this index.
+    pub fn owned_others_with_address(
+        &self,
+        machine: MachineName<'_>,
+        address: IpAddr,
+    ) -> Vec<OtherCard> {
+        owned(self.others_with_address(machine, address))
     }
 
     /// The other Machines that have one of the row's addresses, on whichever segment.
@@ -329,7 +387,11 @@ impl Machines {
         row: &'a MachineRow,
     ) -> impl Iterator<Item = MachineName<'a>> {
         let cards = row.cards.iter();
-        let others = cards.flat_map(move |card| self.others_with_mac(machine, card.mac));
+        let others = cards.flat_map(move |card| {
+            let addresses = card.addresses.iter();
+            let by_ip = addresses.flat_map(move |it| self.others_with_address(machine, *it));
+            self.others_with_mac(machine, card.mac).chain(by_ip)
+        });
         others.map(|(other, _)| other)
     }
 
@@ -409,6 +471,15 @@ impl Machines {
     pub fn is_empty(&self) -> bool {
         self.namespaces.is_empty()
     }
+}
+
+fn owned<'a>(cards: impl Iterator<Item = (MachineName<'a>, &'a Card)>) -> Vec<OtherCard> {
+    let cards = cards.map(|(other, card)| OtherCard {
+        namespace: other.namespace.to_owned(),
+        machine: other.name.to_owned(),
+        card: card.clone(),
+    });
+    cards.collect()
 }
 
 #[cfg(test)]

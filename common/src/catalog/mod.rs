@@ -13,6 +13,7 @@
 mod claims;
 mod excess;
 mod hosts;
+mod ipam;
 mod kept;
 mod machines;
 mod policies;
@@ -21,11 +22,13 @@ mod unreadable;
 mod usage;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 pub use self::claims::{ClaimOwner, Claims};
 pub use self::excess::{Excess, Resource};
 pub use self::hosts::{HostRow, Need, NetworkRow};
+pub use self::ipam::{Exhausted, Ipam, Reserved, Subnet};
 pub use self::kept::{
     Asking, Counted, KeptByNamespace, kept_by_namespace, kept_disks, usage_beside,
     usage_of_namespace,
@@ -107,6 +110,8 @@ pub trait Catalog {
     fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac;
     /// The cards of other Machines of all namespaces that have this address, on whichever segment.
     fn others_with_mac(&self, machine: MachineName<'_>, mac: Mac) -> Vec<OtherCard>;
+    /// The cards of other Machines of all namespaces that have this IP address, given or allocated, on whichever segment.
+    fn others_with_address(&self, machine: MachineName<'_>, address: IpAddr) -> Vec<OtherCard>;
     /// The holder of the claim that this disk of the Machine would get; `None` if it is free or the
     /// Machine's own.
     fn claim_holder(&self, machine: MachineName<'_>, disk: &str) -> Option<ClaimHolder>;
@@ -263,6 +268,10 @@ impl Catalog for StaticCatalog {
 
     fn others_with_mac(&self, machine: MachineName<'_>, mac: Mac) -> Vec<OtherCard> {
         self.machines.owned_others_with_mac(machine, mac)
+    }
+
+    fn others_with_address(&self, machine: MachineName<'_>, address: IpAddr) -> Vec<OtherCard> {
+        self.machines.owned_others_with_address(machine, address)
     }
 
     fn claim_holder(&self, machine: MachineName<'_>, disk: &str) -> Option<ClaimHolder> {

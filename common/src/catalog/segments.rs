@@ -60,6 +60,7 @@ impl Segment {
             bridge,
             vlan,
             definition,
+            ipam: _,
         } = row(network).unwrap_or_default();
         let definition = definition.filter(|_| backend == Backend::Kubevirt);
         Some(match (definition, bridge) {
@@ -78,6 +79,20 @@ impl Segment {
                 name: network.to_owned(),
             },
         })
+    }
+
+    /// The segment in one word. A bridge has no slash in its name, so two segments never have the same; `None`: it is
+    /// not known which segment it is.
+    pub fn text(&self) -> Option<String> {
+        match self {
+            Self::Bridge { bridge, vlan: None } => Some(bridge.clone()),
+            Self::Bridge {
+                bridge,
+                vlan: Some(vlan),
+            } => Some(format!("{bridge}/{vlan}")),
+            Self::Definition { namespace, name } => Some(format!("definition/{namespace}/{name}")),
+            Self::Unknown { .. } => None,
+        }
     }
 
     /// Whether cards on both segments receive each other's frames: they are one segment, or a host has one network for
@@ -121,6 +136,7 @@ mod tests {
             bridge: bridge.map(Into::into),
             vlan,
             definition: definition.map(Into::into),
+            ipam: None,
         }
     }
 

@@ -131,6 +131,10 @@ pub struct CloudInitPlan {
     user: Option<Source>,
     network: Option<Source>,
     pub(super) meta: Option<BTreeMap<String, String>>,
+    /// Network data that follow from the addresses of the Machine's cards; set for a pass if the user gives none.
+    /// Absent in the digests of earlier releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    generated: Option<Source>,
 }
 
 /// The text that the guest gets of user data in the form of an object; `None` if the object is empty.
@@ -162,6 +166,7 @@ impl From<&CloudInit> for CloudInitPlan {
                 Part::Network,
             ),
             meta: spec.meta_data.clone().filter(|meta| !meta.is_empty()),
+            generated: None,
         }
     }
 }
@@ -184,8 +189,22 @@ fn source(
 }
 
 impl CloudInitPlan {
+    /// The plan with network data for the addresses of the Machine's cards, unless the user gives network data.
+    #[must_use]
+    pub fn with_network_configuration(mut self, network: Option<String>) -> Self {
+        self.generated = network
+            .filter(|_| self.network.is_none())
+            .map(Source::Inline);
+        self
+    }
+
     pub(super) fn parts(&self) -> impl Iterator<Item = (Part, &Source)> {
-        [(Part::User, &self.user), (Part::Network, &self.network)]
+        let network = if self.network.is_some() {
+            &self.network
+        } else {
+            &self.generated
+        };
+        [(Part::User, &self.user), (Part::Network, network)]
             .into_iter()
             .filter_map(|(part, source)| Some((part, source.as_ref()?)))
     }
@@ -295,6 +314,10 @@ impl CloudInitPlan {
             user: content(&self.user)?,
             network: content(&self.network)?,
             meta: self.meta.as_ref(),
+            generated: match &self.generated {
+                Some(Source::Inline(text)) => Some(text.as_bytes()),
+                Some(Source::Secret(_)) | None => None,
+            },
         })
     }
 }
@@ -306,6 +329,10 @@ pub(super) struct Contents<'a> {
     pub(super) user: Option<&'a [u8]>,
     pub(super) network: Option<&'a [u8]>,
     pub(super) meta: Option<&'a BTreeMap<String, String>>,
+    /// Network data that follow from addresses. Not part of the instance id: an address that is allocated later is no
+    /// reason for cloud-init to run again.
+    #[serde(skip)]
+    pub(super) generated: Option<&'a [u8]>,
 }
 
 /// cloud-init's meta-data: the user's keys, plus `instance-id` and `local-hostname` unless the user

@@ -7,9 +7,11 @@ mod identity;
 mod json_yaml;
 pub mod kubevirt;
 pub mod libvirt;
+mod network_config;
 
 pub use cloud_init::{
     CloudInitPlan, SecretKey, SecretRevision, SecretValue, Source, cloud_config_text,
     network_config_text,
 };
 pub use identity::{Identity, digest};
+pub use network_config::{CardAddress, CardConfig, network_config};

@@ -4,8 +4,9 @@
 use super::rule::{Check, Parts, Subject, rules};
 use crate::api::machine::{CloudInit, OpenObject};
 use crate::bounds::{
-    CDROMS_MAX, DISKS_MAX, HOST_CLASSES_MAX, HOST_NETWORKS_MAX, HOST_SOURCES_MAX, HOST_VLANS_MAX,
-    LABELS_MAX, NETWORKS_MAX, POLICY_ITEMS_MAX, TEXT_MAX,
+    CARD_ADDRESSES_MAX, CDROMS_MAX, DISKS_MAX, DNS_MAX, HOST_CLASSES_MAX, HOST_NETWORKS_MAX,
+    HOST_SOURCES_MAX, HOST_VLANS_MAX, LABELS_MAX, NETWORKS_MAX, POLICY_ITEMS_MAX, RANGES_MAX,
+    SEARCH_DOMAINS_MAX, SUBNETS_MAX, TEXT_MAX,
 };
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -42,6 +43,14 @@ pub(crate) fn truncate_machine(spec: &mut Json<'_>, findings: &mut Findings) {
     items(spec, "disks", DISKS_MAX, findings);
     items(spec, "networks", NETWORKS_MAX, findings);
     items(spec, "cdroms", CDROMS_MAX, findings);
+    if let Some(Json::List(networks)) = spec.get_mut("networks") {
+        for (index, network) in networks.iter_mut().enumerate() {
+            if let Some(Json::List(addresses)) = network.get_mut("ipAddresses") {
+                let path = FieldPath::item("networks", index, "ipAddresses");
+                truncate(addresses, path, CARD_ADDRESSES_MAX, findings);
+            }
+        }
+    }
     if let Some(Json::List(order)) = spec.get_mut("bootOrder") {
         order.truncate(BOOT_ORDER_CHECKED_MAX);
     }
@@ -135,8 +144,29 @@ pub(crate) fn truncate_policy(spec: &mut Json<'_>, findings: &mut Findings) {
     }
 }
 
-/// For a spec without lists.
-pub(crate) fn truncate_nothing(_: &mut Json<'_>, _: &mut Findings) {}
+/// Rule [`Code::TooMany`] for the lists of a NetworkConfiguration as sent, which are truncated as a Machine's are.
+pub(crate) fn truncate_network(spec: &mut Json<'_>, findings: &mut Findings) {
+    let Some(ipam) = spec.get_mut("ipam") else {
+        return;
+    };
+    for (list, path, max) in [
+        ("subnets", "ipam.subnets", SUBNETS_MAX),
+        ("dns", "ipam.dns", DNS_MAX),
+        ("searchDomains", "ipam.searchDomains", SEARCH_DOMAINS_MAX),
+    ] {
+        if let Some(Json::List(list)) = ipam.get_mut(list) {
+            truncate(list, FieldPath::field(path), max, findings);
+        }
+    }
+    if let Some(Json::List(subnets)) = ipam.get_mut("subnets") {
+        for (index, subnet) in subnets.iter_mut().enumerate() {
+            if let Some(Json::List(ranges)) = subnet.get_mut("ranges") {
+                let path = FieldPath::item("ipam.subnets", index, "ranges");
+                truncate(ranges, path, RANGES_MAX, findings);
+            }
+        }
+    }
+}
 
 fn items(spec: &mut Json<'_>, field: &'static str, max: usize, findings: &mut Findings) {
     if let Some(Json::List(list)) = spec.get_mut(field) {

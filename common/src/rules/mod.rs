@@ -26,6 +26,7 @@ mod hosts;
 mod image_names;
 mod image_url;
 mod images;
+mod ipam;
 mod libvirt;
 pub(crate) mod libvirthosts;
 pub(crate) mod limits;
@@ -36,6 +37,7 @@ mod name_form;
 mod names;
 mod networkconfigurations;
 mod networks;
+mod nic_addresses;
 mod policies;
 mod quantities;
 mod references;
@@ -94,6 +96,7 @@ pub const ALL: &[&[Rule]] = &[
     disks::existing::RULES,
     images::RULES,
     networks::RULES,
+    nic_addresses::RULES,
     boot::RULES,
     firmware::RULES,
     display::RULES,
@@ -104,6 +107,7 @@ pub const ALL: &[&[Rule]] = &[
     update::warnings::RULES,
     update::kept::RULES,
     networkconfigurations::RULES,
+    ipam::RULES,
     libvirthosts::RULES,
     libvirthosts::images::RULES,
     libvirthosts::limits::RULES,

@@ -15,6 +15,7 @@ use crate::words::titled;
 
 use super::form;
 use super::name_form::NameForm;
+use super::nic_addresses;
 use super::rule::{Check, Parts, Subject, rules};
 
 rules! {
@@ -84,6 +85,7 @@ fn networks(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
             model: NicModel::Virtio,
             mac_address: None,
             boot_order: None,
+            ip_addresses: vec![],
         }]);
         return;
     }
@@ -126,6 +128,7 @@ fn nic(
         model: model?,
         mac_address: mac_address.ok()?,
         boot_order: None,
+        ip_addresses: nic_addresses::parsed(item),
     })
 }
 

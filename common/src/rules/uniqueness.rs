@@ -36,7 +36,7 @@ rules! {
 
 /// Whether new values can be distinguished from stored ones. A stored Machine without a readable block may already
 /// have all of them.
-fn is_comparable(lookup: &Lookup<'_>) -> bool {
+pub(super) fn is_comparable(lookup: &Lookup<'_>) -> bool {
     lookup.is_new || lookup.stored.is_some()
 }
 
@@ -113,7 +113,7 @@ fn mac(card: &Item<'_, Network>, lookup: &Lookup<'_>, findings: &mut Findings) {
 }
 
 /// The segment of a card; `None`: the pod network.
-fn segment(
+pub(super) fn segment(
     namespace: &str,
     network: Option<&str>,
     backend: Backend,
@@ -123,7 +123,7 @@ fn segment(
     Segment::of(namespace, network, backend, row)
 }
 
-fn is_on(other: &OtherCard, segment_of_card: &Segment, catalog: &dyn Catalog) -> bool {
+pub(super) fn is_on(other: &OtherCard, segment_of_card: &Segment, catalog: &dyn Catalog) -> bool {
     let OtherCard {
         namespace, card, ..
     } = other;
@@ -134,7 +134,11 @@ fn is_on(other: &OtherCard, segment_of_card: &Segment, catalog: &dyn Catalog) ->
 }
 
 /// The Machine that has an address, and where. What is in another namespace is confidential.
-fn described(other: &OtherCard, namespace: &str, network: Option<&str>) -> (String, String) {
+pub(super) fn described(
+    other: &OtherCard,
+    namespace: &str,
+    network: Option<&str>,
+) -> (String, String) {
     if other.namespace != namespace {
         let holder = "a Machine of another namespace".to_owned();
         return (holder, "on the same network segment".to_owned());

@@ -1,12 +1,14 @@
 //! Reads `catalogs.yaml` into catalogs of the rules. Test crates include this file with `#[path]`.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use common::api::choice::{Backend, TemplateSource};
 use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use common::api::machine_image::MachineImageSpec;
 use common::api::machine_policy::MachinePolicySpec;
+use common::api::network::Ipam;
 use common::api::template::TemplateContent;
 use common::catalog::{
     Card, Claims, HostRow, ImageRow, Labels, MachineName, MachineRow, Machines, NetworkRow, Policy,
@@ -51,6 +53,9 @@ struct Cluster {
     /// NetworkAttachmentDefinitions by name of the network that names them.
     #[serde(default)]
     definitions: BTreeMap<String, String>,
+    /// Addresses of networks by name.
+    #[serde(default)]
+    ipams: BTreeMap<String, Ipam>,
     /// Networks of other namespaces.
     #[serde(default)]
     elsewhere: BTreeMap<String, Segments>,
@@ -85,6 +90,8 @@ type Segments = BTreeMap<String, (Option<String>, Option<i64>)>;
 struct StoredMachine {
     /// Networks and addresses of its cards; without a network: on the default network of a libvirt host.
     macs: Vec<(Option<String>, Mac)>,
+    /// IP addresses of all its cards.
+    addresses: Vec<IpAddr>,
     disks: Vec<String>,
     /// Existing claims that its disks are on, each with whether it is shareable.
     claims: BTreeMap<String, bool>,
@@ -155,11 +162,19 @@ impl From<Cluster> for StaticCatalog {
                 .elsewhere
                 .into_iter()
                 .map(|(namespace, segments)| {
-                    (namespace, networks(vec![], segments, BTreeMap::new()))
+                    (
+                        namespace,
+                        networks(vec![], segments, BTreeMap::new(), &BTreeMap::new()),
+                    )
                 })
                 .chain([(
                     NAMESPACE.to_owned(),
-                    networks(cluster.networks, cluster.segments, cluster.definitions),
+                    networks(
+                        cluster.networks,
+                        cluster.segments,
+                        cluster.definitions,
+                        &cluster.ipams,
+                    ),
                 )])
                 .collect(),
             hosts: cluster
@@ -193,6 +208,7 @@ fn networks(
     plain: Vec<String>,
     segments: Segments,
     definitions: BTreeMap<String, String>,
+    ipams: &BTreeMap<String, Ipam>,
 ) -> BTreeMap<String, NetworkRow> {
     let plain = plain.into_iter();
     let plain = plain.map(|name| (name, (Some("br0".to_owned()), None)));
@@ -202,6 +218,7 @@ fn networks(
             bridge,
             vlan,
             definition,
+            ipam: ipams.get(&name).map(|ipam| Arc::new(ipam.into())),
         };
         (name, row)
     };
@@ -231,6 +248,7 @@ fn machines(stored: BTreeMap<String, StoredMachine>) -> Machines {
                 },
                 network: network.as_deref().map(Into::into),
                 mac: *mac,
+                addresses: machine.addresses.as_slice().into(),
             }),
             machine.disks.iter().map(String::as_str),
         )

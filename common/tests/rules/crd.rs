@@ -12,7 +12,7 @@ use crate::harness::kind_name;
 use crate::paths::schema;
 
 /// The beginning of each CEL rule's message, and the codes under which the webhook refuses the same.
-const CEL: [(&str, &[Code]); 56] = [
+const CEL: [(&str, &[Code]); 58] = [
     ("persistent needs efi", &[Code::PersistentNeedsEfi]),
     (
         "persistent needs a TPM that is enabled",
@@ -177,6 +177,10 @@ const CEL: [(&str, &[Code]); 56] = [
     ("efi needs acpi", &[Code::EfiNeedsAcpi]),
     ("hyperv needs acpi", &[Code::HypervNeedsAcpi]),
     ("secureBoot needs efi", &[Code::SecureBootNeedsEfi]),
+    (
+        "a template cannot give addresses",
+        &[Code::AddressInTemplate],
+    ),
     ("vlan cannot change", &[Code::SegmentChanged]),
     ("bridge cannot change", &[Code::SegmentChanged]),
     ("bridge is required unless", &[Code::BridgeRequired]),

@@ -81,6 +81,7 @@ fn changed(field: Field) -> Value {
         Field::NicNetwork => item("networks", 1, json!({"networkName": "storage-network"})),
         Field::NicModel => item("networks", 0, json!({"model": "e1000"})),
         Field::NicMac => item("networks", 0, json!({"macAddress": "52:54:00:00:00:01"})),
+        Field::NicAddresses => item("networks", 1, json!({"ipAddresses": ["10.0.0.6"]})),
         Field::BootOrder => json!({"bootOrder": ["network", "disk"]}),
         Field::Cdrom => json!({"cdroms": []}),
         Field::Acpi => json!({"domain": {"features": {"acpi": false}}}),

@@ -6,8 +6,10 @@
 //! every event would decompress every Machine of the namespace.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use common::api::status::MachineStatus;
 use common::catalog::{ClaimUser, MachineName, MachineRow, Machines, Usage, amount};
 use common::quantity::Bytes;
 use kube::runtime::reflector::ObjectRef;
@@ -44,10 +46,21 @@ fn row(machine: &Machine, cluster: &str) -> MachineRow {
         let capacity: Bytes = volume.capacity.as_ref()?.parse().ok()?;
         Some((volume.name.as_str(), amount(capacity)))
     });
-    let row = machine
-        .desired()
-        .map(|block| MachineRow::of(block, derived).keeping(block, volumes));
+    let row = machine.desired().map(|block| {
+        let row = MachineRow::of(block, derived).keeping(block, volumes);
+        row.with_allocated(block, allocated(status))
+    });
     row.unwrap_or_default()
+}
+
+/// The IP addresses that a status says are allocated, by name of the card.
+fn allocated(status: &MachineStatus) -> impl Iterator<Item = (&str, IpAddr)> {
+    let cards = status.network_interfaces.iter();
+    cards.flat_map(|card| {
+        let addresses = card.allocated_addresses.iter();
+        let parsed = addresses.filter_map(|address| address.parse().ok());
+        parsed.map(|address| (card.name.as_str(), address))
+    })
 }
 
 /// The row of a Machine of the watch. One without a usable block counts what can be read of it.

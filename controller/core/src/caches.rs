@@ -14,6 +14,7 @@ use crate::address_index::AddressIndex;
 use crate::addresses::{Conflict, Segments, conflicts};
 use crate::cache::Cache;
 use crate::machine::{CachedMachine, Machine};
+use crate::machine_addresses::{MachineAddress, Waiting};
 use crate::objects::Meta as _;
 use crate::objects::{Image, Network, StorageClass, Template};
 use crate::quota::objects::{Namespace, PolicyObject};
@@ -44,6 +45,10 @@ pub struct Caches {
     pub policies: Cache<PolicyObject>,
     /// Namespaces.
     pub namespaces: Cache<Namespace>,
+    /// MachineAddresses.
+    pub addresses: Cache<MachineAddress>,
+    /// Machines that wait for an address.
+    pub waiting_for_address: Waiting,
     /// Disks that are kept, and what Machines were granted of the quota of their namespace.
     pub quotas: Quotas,
 }
@@ -62,6 +67,8 @@ impl Caches {
             templates: Cache::default(),
             policies: Cache::default(),
             namespaces: Cache::default(),
+            addresses: Cache::default(),
+            waiting_for_address: Waiting::default(),
             quotas: Quotas::default(),
         }
     }
@@ -125,6 +132,8 @@ impl Caches {
         self.templates.wait_until_listed().await;
         waits("MachinePolicies");
         self.policies.wait_until_listed().await;
+        waits("MachineAddresses");
+        self.addresses.wait_until_listed().await;
         waits("namespaces");
         self.namespaces.wait_until_listed().await;
     }

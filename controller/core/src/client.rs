@@ -67,6 +67,11 @@ impl ApiError {
         matches!(self, Self::Refused(kube::Error::Api(status)) if status.code == 409)
     }
 
+    /// Whether an object of the name exists already.
+    pub fn is_already_there(&self) -> bool {
+        matches!(self, Self::Refused(kube::Error::Api(status)) if status.code == 409 && status.reason == "AlreadyExists")
+    }
+
     /// The text for a person: the message of the API server, without the Debug text that kube puts around it.
     pub fn message(&self) -> String {
         match self {

@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use crate::addresses::{self, Conflict, Segments};
 use crate::cache::compressed::Compressed;
 use crate::machine::{Block, Machine};
+use crate::machine_addresses::Addresses;
 use crate::objects::{Meta as _, Network};
 
 /// A new Machine `default/web` with this block.
@@ -45,6 +46,7 @@ pub fn machine(block: Normalized) -> Machine {
         cloud_init: CloudInitPlan::default(),
         status: MachineStatus::default(),
         namespace_uid: String::new(),
+        addresses: Addresses::default(),
     }
 }
 
@@ -141,6 +143,7 @@ pub fn nic(name: &str, network: Option<&str>) -> NormalizedNetwork {
         network_name: network.map(Into::into),
         model: NicModel::Virtio,
         mac_address: None,
+        ip_addresses: vec![],
         boot_order: None,
     }
 }

@@ -40,6 +40,7 @@ pub mod fixtures;
 pub mod laws;
 pub mod lease;
 pub mod machine;
+pub mod machine_addresses;
 pub mod metrics;
 pub mod network_usage;
 pub mod objects;

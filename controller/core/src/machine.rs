@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::cache::compressed::Compressed;
+use crate::machine_addresses::Addresses;
 use crate::objects::{Meta as _, lenient, prune};
 use crate::resource;
 
@@ -42,6 +43,9 @@ pub struct Machine {
     /// Uid of its namespace; empty if the namespace has not been reported yet. Set for a pass, never stored.
     #[serde(skip)]
     pub namespace_uid: String,
+    /// Its IP addresses. Set for a pass, never stored.
+    #[serde(skip)]
+    pub addresses: Addresses,
 }
 resource!(
     Machine,
@@ -191,6 +195,7 @@ impl Wire {
             status,
             metadata,
             namespace_uid: String::new(),
+            addresses: Addresses::default(),
         };
         (machine, spec)
     }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use common::api::machine_image::{MachineImageSpec, MachineImageStatus};
-use common::api::network::NetworkConfigurationSpec;
+use common::api::network::{NetworkConfigurationSpec, NetworkConfigurationStatus};
 use common::api::template::MachineTemplateSpec;
 use common::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -206,6 +206,9 @@ pub struct Network {
     /// VLAN, bridge or attachment that network cards are connected to.
     #[serde(default, deserialize_with = "lenient")]
     pub spec: NetworkConfigurationSpec,
+    /// The status as it was last written.
+    #[serde(default, deserialize_with = "lenient")]
+    pub status: NetworkConfigurationStatus,
 }
 resource!(
     Network,

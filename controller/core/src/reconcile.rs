@@ -31,6 +31,7 @@ use crate::deletion;
 use crate::events::Events;
 use crate::expectations::{Expectations, jittered};
 use crate::machine::{CachedMachine, Machine};
+use crate::machine_addresses::{MachineAddress, acquire};
 use crate::metrics;
 use crate::objects::Meta as _;
 use crate::plan::{FinalizerChange, Now, Plan, Refusal, Step, Subject};
@@ -58,6 +59,8 @@ pub struct Context {
     pub expectations: Arc<Expectations>,
     /// Time between two passes over a Machine without a trigger, unless the Machine is settled.
     pub interval: Duration,
+    /// Uid of the cluster, from which MAC addresses are derived.
+    pub cluster: Arc<str>,
     /// The backends that run Machines.
     pub backends: Backends,
 }
@@ -156,6 +159,9 @@ pub async fn reconcile(cached: Arc<CachedMachine>, context: Arc<Context>) -> Dur
         let seen = |written: &Written| {
             if written.kind == CachedMachine::kind(&()) {
                 written.is_seen_in(&*cached)
+            } else if written.kind == MachineAddress::kind(&()) {
+                let address = context.caches.addresses.get("", &written.name);
+                address.is_some_and(|address| written.is_seen_in(&*address))
             } else {
                 backend.has_seen(cached.namespace(), written)
             }
@@ -163,16 +169,23 @@ pub async fn reconcile(cached: Arc<CachedMachine>, context: Arc<Context>) -> Dur
         if let Some(wait) = context.expectations.pending(uid, seen) {
             return wait;
         }
-        let machine = context.caches.for_pass(&cached);
+        let mut machine = context.caches.for_pass(&cached);
         let hold = match decide(&context.caches, &cached, &machine) {
             Decision::Granted => None,
             Decision::Held(hold) => Some(hold),
             Decision::Unknown => return jittered(REOBSERVE),
         };
+        if !matches!(hold, Some(Hold::New(_))) {
+            let Context { caches, api, .. } = &*context;
+            machine.addresses = acquire(&machine, caches, api, &context.expectations).await;
+            machine.render_addresses(&context.cluster);
+        }
+        let retry = machine.addresses.retry();
         let next = match backend.pass(machine, hold, &context).await {
             Ok(outcome) => {
                 context.expectations.succeeded(uid);
-                outcome.next(context.interval)
+                let next = outcome.next(context.interval);
+                retry.map_or(next, |retry| next.min(jittered(retry)))
             }
             Err(failure) => failure.wait(&context, uid),
         };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use common::api::choice::Phase;
-use common::api::status::MachineStatus;
+use common::api::status::{InterfaceStatus, MachineStatus};
 
 use crate::conditions::{TYPES, ready};
 use crate::machine::Machine;
@@ -26,7 +26,7 @@ pub fn plan_with_status<A>(
     actions: Vec<A>,
 ) -> Plan<A> {
     let old = &machine.status;
-    let mut status = status.within_limits();
+    let mut status = with_held_addresses(status, machine).within_limits();
     let block = machine.desired();
     status.vcpus = block.map(|block| block.cpu.vcpus()).or(old.vcpus);
     if worth_a_write(old, &status) == worth_a_write(old, old) {
@@ -55,6 +55,38 @@ pub fn plan_with_status<A>(
         status: Some(status),
         ..Plan::default()
     }
+}
+
+/// The status with the addresses that the Machine holds, beside those that its guest reports. Cards that the guest does
+/// not have yet are added in the order of the spec.
+fn with_held_addresses(mut status: MachineStatus, machine: &Machine) -> MachineStatus {
+    let held = &machine.addresses.held;
+    for interface in &mut status.network_interfaces {
+        let addresses = held.get(&interface.name).into_iter().flatten();
+        interface.allocated_addresses = addresses.map(|it| it.address.to_string()).collect();
+    }
+    status.network_interfaces.retain(|it| {
+        let is_of_guest = it.mac_address.is_some() || !it.ip_addresses.is_empty();
+        is_of_guest || !it.allocated_addresses.is_empty()
+    });
+    let cards = machine.desired().into_iter().flat_map(|it| &it.networks);
+    for card in cards {
+        let mut listed = status.network_interfaces.iter();
+        let Some(addresses) = held
+            .get(&card.name)
+            .filter(|_| !listed.any(|it| it.name == card.name))
+        else {
+            continue;
+        };
+        let addresses = addresses.iter().map(|it| it.address.to_string());
+        status.network_interfaces.push(InterfaceStatus {
+            name: card.name.clone(),
+            mac_address: None,
+            allocated_addresses: addresses.collect(),
+            ip_addresses: vec![],
+        });
+    }
+    status
 }
 
 /// Whether the Machine is being created and nothing is known to be wrong.
@@ -86,7 +118,6 @@ fn worth_a_write(old: &MachineStatus, status: &MachineStatus) -> MachineStatus {
 
 #[cfg(test)]
 mod tests {
-    use common::api::status::InterfaceStatus;
     use time::OffsetDateTime;
 
     use super::*;
@@ -191,6 +222,7 @@ mod tests {
                 InterfaceStatus {
                     name: "eth0".into(),
                     mac_address: None,
+                    allocated_addresses: vec![],
                     ip_addresses: vec!["10.0.0.1".into(); 70],
                 };
                 40

@@ -1,8 +1,9 @@
 //! The caches of KubeVirt's, CDI's and Multus' objects.
 
-use controller_core::cache::Cache;
+use controller_core::cache::{Cache, State};
+use controller_core::machine_addresses::{Attachments, Guests};
 use controller_core::network_usage::GuestAttachments;
-use controller_core::objects::Secret;
+use controller_core::objects::{Meta as _, Secret};
 use runtime::checks::Check;
 
 use crate::objects::{
@@ -53,6 +54,23 @@ impl KubeVirtCaches {
         self.secrets.wait_until_listed().await;
         waits("NetworkAttachmentDefinitions");
         self.attachments.wait_until_listed().await;
+    }
+}
+
+impl Guests for KubeVirtCaches {
+    fn exists(&self, namespace: &str, name: &str, uid: &str) -> bool {
+        match self.vms.get(namespace, name) {
+            Some(vm) => vm.machine_uid() == Some(uid),
+            // An instance outlives its VirtualMachine if that is deleted without it.
+            None => self.instances.contains(namespace, name),
+        }
+    }
+}
+
+impl Attachments for KubeVirtCaches {
+    fn exists(&self, namespace: &str, name: &str) -> Option<bool> {
+        let is_served = self.attachments.state() == State::Listed;
+        is_served.then(|| self.attachments.contains(namespace, name))
     }
 }
 

@@ -211,6 +211,7 @@ impl Environment {
                 bridge: Some(bridge.into()),
                 ..NetworkConfigurationSpec::default()
             },
+            ..Network::default()
         };
         self.networks.insert(name.into(), Arc::new(network));
     }

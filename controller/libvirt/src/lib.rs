@@ -44,6 +44,7 @@ use controller_core::caches::Caches;
 use controller_core::client::GuardedClient;
 use controller_core::deletion::Teardown;
 use controller_core::machine::Machine;
+use controller_core::machine_addresses::Guests;
 use controller_core::plan::{Now, Plan, Refusal};
 use controller_core::reconcile::Runner;
 use controller_core::triggers::Triggers;
@@ -105,6 +106,12 @@ impl Fleet {
             image_retention,
         };
         poll_all(context).await
+    }
+}
+
+impl Guests for Fleet {
+    fn exists(&self, _: &str, _: &str, uid: &str) -> bool {
+        self.hosts.host_of(uid, None).is_some()
     }
 }
 

@@ -4,7 +4,8 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use lab::{
     Lab, OPERATOR_NAMESPACE, Options, Scenario,
     audit::LogPosition,
-    objects::{ATTACHMENT, DATA_VOLUME, NETWORK, POLICY, SECRET, condition},
+    objects::{ADDRESS, ATTACHMENT, DATA_VOLUME, NETWORK, POLICY, SECRET, condition},
+    wait,
 };
 use serde_json::{Value, json};
 
@@ -44,7 +45,7 @@ fn network(mtu: u32) -> Value {
     json!({
         "apiVersion": "vitistack.io/v1alpha1", "kind": "NetworkConfiguration",
         "metadata": {"name": "lan", "namespace": "default"},
-        "spec": {"bridge": "br-lan", "mtu": mtu},
+        "spec": {"bridge": "br-lan", "mtu": mtu, "ipam": {"subnets": [{"cidr": "10.0.0.0/24"}]}},
     })
 }
 
@@ -190,6 +191,13 @@ pub(crate) async fn run(env: &Environment) {
     for name in ["web", "copies", "half"] {
         machines.until_gone(name).await.unwrap();
     }
+    let addresses = env.lab.objects(ADDRESS, "");
+    wait::until("the addresses to be released", async || {
+        let held = addresses.list().await?;
+        Ok(if held.is_empty() { Ok(()) } else { Err(held) })
+    })
+    .await
+    .unwrap();
     env.objects(NETWORK).delete("lan").await.unwrap();
     env.objects(NETWORK).until_gone("lan").await.unwrap();
     without_kubevirt(env).await;

@@ -1,6 +1,7 @@
 //! The rows that the watches keep up to date.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use common::catalog::{
@@ -132,6 +133,12 @@ impl Catalog for Cache {
 
     fn others_with_mac(&self, machine: MachineName<'_>, mac: Mac) -> Vec<OtherCard> {
         self.machines.read().owned_others_with_mac(machine, mac)
+    }
+
+    fn others_with_address(&self, machine: MachineName<'_>, address: IpAddr) -> Vec<OtherCard> {
+        self.machines
+            .read()
+            .owned_others_with_address(machine, address)
     }
 
     fn claim_holder(&self, machine: MachineName<'_>, disk: &str) -> Option<ClaimHolder> {

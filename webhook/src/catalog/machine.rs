@@ -1,6 +1,9 @@
 //! A Machine as the watch decodes it: its name, its block and its volumes, nothing else.
 
+use std::net::IpAddr;
+
 use common::api::normalized::Normalized;
+use common::bounds::GUEST_ADDRESSES_MAX;
 use common::catalog::{MachineRow, Usage, amount};
 use common::quantity::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -17,8 +20,8 @@ pub struct Machine {
     metadata: ObjectMeta,
     #[serde(default, deserialize_with = "spec")]
     pub(super) spec: Spec,
-    #[serde(default, rename = "status", deserialize_with = "volumes")]
-    volumes: Volumes,
+    #[serde(default, deserialize_with = "status")]
+    status: Status,
 }
 
 /// The block of a Machine, or what else can be read of its spec. A decoding error is not passed on: one object that
@@ -36,8 +39,14 @@ impl Default for Spec {
     }
 }
 
-/// Volumes in the status of a Machine, by disk, in bytes.
-type Volumes = Vec<(Box<str>, u64)>;
+/// The parts of a Machine's status that rules read of other Machines.
+#[derive(Clone, Debug, Default)]
+struct Status {
+    /// Its volumes, by disk, in bytes.
+    volumes: Vec<(Box<str>, u64)>,
+    /// IP addresses that the controller has allocated, by network card.
+    allocated: Vec<(Box<str>, IpAddr)>,
+}
 
 impl Machine {
     /// What the Machine uses of the quota of its namespace, apart from kept volumes.
@@ -50,7 +59,14 @@ impl Machine {
 
     /// The volumes in its status, also those that are kept of disks which left the spec: disk, bytes.
     pub(super) fn volumes(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.volumes.iter().map(|(disk, size)| (&**disk, *size))
+        let volumes = self.status.volumes.iter();
+        volumes.map(|(disk, size)| (&**disk, *size))
+    }
+
+    /// The IP addresses that the controller has allocated: network card, address.
+    pub(super) fn allocated(&self) -> impl Iterator<Item = (&str, IpAddr)> {
+        let allocated = self.status.allocated.iter();
+        allocated.map(|(card, address)| (&**card, *address))
     }
 }
 
@@ -80,13 +96,32 @@ fn spec<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Spec, D::Error> {
     })
 }
 
-fn volumes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Volumes, D::Error> {
+fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Status, D::Error> {
     let status = Value::deserialize(deserializer)?;
-    let lists = ["volumes", "keptVolumes"].map(|list| status.get(list)?.as_array());
+    let list = |name: &str| {
+        let list = status.get(name).and_then(Value::as_array);
+        list.into_iter().flatten()
+    };
     let volume = |volume: &Value| {
         let size: Bytes = volume.get("capacity")?.as_str()?.parse().ok()?;
         Some((volume.get("name")?.as_str()?.into(), amount(size)))
     };
-    let volumes = lists.into_iter().flatten().flatten();
-    Ok(volumes.filter_map(volume).collect())
+    let allocated = |card: &Value| {
+        let name = card.get("name")?.as_str()?;
+        let addresses = card.get("allocatedAddresses")?.as_array()?.iter();
+        let addresses = addresses.filter_map(|address| address.as_str()?.parse().ok());
+        Some(addresses.map(|address| (name.into(), address)).collect())
+    };
+    Ok(Status {
+        volumes: ["volumes", "keptVolumes"]
+            .into_iter()
+            .flat_map(list)
+            .filter_map(volume)
+            .collect(),
+        allocated: list("networkInterfaces")
+            .filter_map(allocated)
+            .flat_map(|of_card: Vec<_>| of_card)
+            .take(GUEST_ADDRESSES_MAX)
+            .collect(),
+    })
 }

@@ -1,5 +1,6 @@
 //! The cache with the live reads of one review.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use common::catalog::{
@@ -122,6 +123,10 @@ impl Catalog for Overlay<'_> {
 
     fn others_with_mac(&self, machine: MachineName<'_>, mac: Mac) -> Vec<OtherCard> {
         self.cache.others_with_mac(machine, mac)
+    }
+
+    fn others_with_address(&self, machine: MachineName<'_>, address: IpAddr) -> Vec<OtherCard> {
+        self.cache.others_with_address(machine, address)
     }
 
     fn claim_holder(&self, machine: MachineName<'_>, disk: &str) -> Option<ClaimHolder> {

@@ -284,7 +284,8 @@ impl MachineEntry {
         let derived = |nic: &str| Mac::derived(cluster, &namespace, &name, nic);
         let row = match &machine.spec {
             Spec::Readable(block) => {
-                MachineRow::of(block, derived).keeping(block, machine.volumes())
+                let row = MachineRow::of(block, derived).keeping(block, machine.volumes());
+                row.with_allocated(block, machine.allocated())
             }
             Spec::Unreadable(row) => row.clone(),
         };

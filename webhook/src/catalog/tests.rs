@@ -168,6 +168,7 @@ fn a_relist_removes_what_was_deleted_meanwhile() {
         bridge: Some("br0".to_owned()),
         vlan: Some(7),
         definition: None,
+        ipam: None,
     };
     assert_eq!(cache.network("a", "one"), Some(row));
     list(&cache.networks, vec![network("b", "two")]);

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::choice::NicModel;
 use crate::api::schema;
+use crate::bounds;
 
 /// A network card of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -20,6 +21,14 @@ use crate::api::schema;
     }
 ]))]
 pub struct Network {
+    /// IP addresses of the card, at most 8, in subnets of its NetworkConfiguration's ipam. No other
+    /// Machine on the network segment can have one of them. Default: if the NetworkConfiguration has
+    /// ipam, the controller allocates one of each family (IPv4, IPv6) that it has subnets of; else the
+    /// guest asks a DHCP server. The guest gets them by cloud-init when it is made. Not in a
+    /// MachineTemplate, and not for a card on the pod network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<schema::AddressText>>", length(max = bounds::CARD_ADDRESSES_MAX), extend("x-kubernetes-list-type" = "atomic"))]
+    pub ip_addresses: Option<Vec<String>>,
     /// MAC address of the card: six bytes in hexadecimal, unicast, unique on its network. Default:
     /// derived from the uid of the cluster and the names of namespace, machine and card.
     #[serde(skip_serializing_if = "Option::is_none")]

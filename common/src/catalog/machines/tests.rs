@@ -16,6 +16,7 @@ fn card(network: &str, mac: Mac) -> Card {
     Card {
         network: Some(network.into()),
         mac,
+        addresses: Box::default(),
         backend: Backend::Kubevirt,
     }
 }

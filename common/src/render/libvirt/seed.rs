@@ -51,10 +51,11 @@ pub fn seed_image<'a>(
         user,
         network,
         meta,
+        generated,
     } = contents;
     Some(seed_iso(&Seed {
         user_data: user,
-        network_data: network,
+        network_data: network.or(generated),
         meta_data: meta.unwrap_or(&BTreeMap::new()),
         instance: &instance.to_string(),
         hostname: machine.name,

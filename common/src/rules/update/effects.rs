@@ -114,6 +114,8 @@ effects! {
     NicNetwork        "networks[].networkName"      LiveOrRestart        Restart,
     NicModel          "networks[].model"            Restart              Restart,
     NicMac            "networks[].macAddress"       Restart              Restart,
+    // The network configuration of cloud-init has them; a new one does not change the instance id of the seed.
+    NicAddresses      "networks[].ipAddresses"      NewInstance          NewInstance,
     BootOrder         "bootOrder"                   Restart              Restart,
     Cdrom             "cdroms[].name"               Restart              Restart,
     CdromImage        "cdroms[].image"              Restart              Live,

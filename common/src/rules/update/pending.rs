@@ -64,6 +64,7 @@ fn changed_field(path: &str) -> Option<Field> {
         ("networks", Some(".networkName" | ".mtu")) => Field::NicNetwork,
         ("networks", Some(".model")) => Field::NicModel,
         ("networks", Some(".macAddress")) => Field::NicMac,
+        ("networks", Some(".ipAddresses")) => Field::NicAddresses,
         ("cdroms", Some("")) => Field::Cdrom,
         ("cdroms", Some(".image")) => Field::CdromImage,
         ("disks" | "networks" | "cdroms", Some(".bootOrder")) => Field::BootOrder,

@@ -10,6 +10,7 @@ use crate::field_path::FieldPath;
 use crate::normalize::{Item, Merged, Named};
 use crate::render::libvirt::hotplug;
 use crate::rules::disks::existing;
+use crate::rules::nic_addresses::written;
 use crate::rules::rule::{Check, Update, rules};
 use crate::rules::{display, networks, sizing};
 use crate::violation::Findings;
@@ -378,15 +379,25 @@ fn cloud_init(update: &Update<'_>) -> [(Field, bool); 7] {
 }
 
 /// Rule [`Code::NewInstanceRequired`].
-fn on_new_instance(update: &Update<'_>, _: &Normalized, findings: &mut Findings) {
-    for (field, _) in cloud_init(update)
-        .into_iter()
-        .filter(|(_, changed)| *changed)
-    {
+fn on_new_instance(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
+    let cloud_init = cloud_init(update).into_iter();
+    let cloud_init = cloud_init.filter(|(_, changed)| *changed);
+    let cloud_init = cloud_init.map(|(field, _)| (field, FieldPath::field(field.path())));
+    let addresses = update.merged.networks.iter().filter(|item| {
+        let card = |block: &Normalized| {
+            let mut nics = block.networks.iter();
+            let nic = nics.find(|nic| item.name().value == Some(nic.name.as_str()))?;
+            Some(nic.ip_addresses.clone())
+        };
+        card(update.old)
+            .zip(card(new))
+            .is_some_and(|(was, is)| was != is)
+    });
+    let addresses = addresses.map(|item| (Field::NicAddresses, written(item).path));
+    for (field, path) in cloud_init.chain(addresses) {
         if field.effect(update.backend) == Effect::NewInstance {
             let text = format!(
-                "spec.{}: cloud-init acts on the change on a new instance only: create the Machine anew, or run 'cloud-init clean' in the guest",
-                field.path()
+                "{path}: cloud-init acts on the change on a new instance only: create the Machine anew, or run 'cloud-init clean' in the guest"
             );
             findings.warn(Code::NewInstanceRequired, &text);
         }

@@ -219,6 +219,7 @@ impl Harness {
             events,
             expectations: Arc::default(),
             interval: INTERVAL,
+            cluster: "cluster".into(),
             backends: Backends {
                 kubevirt: backend.clone(),
                 libvirt: backend.clone(),

@@ -5,6 +5,7 @@
 //! NetworkConfiguration ─▶ Machines of the namespace that name it
 //! Secret of a user ─────▶ Machines that refer to it
 //! StorageClass, template ▶ Machines that name it
+//! MachineAddress ───────▶ the Machine that it names; once it is released, those that wait for an address
 //! policy, namespace ─────▶ Machines whose quota may have changed
 //! ```
 //! Backends add watches of their own kinds with [`Watches::spawn`]. The watches run on every replica; triggers are
@@ -32,7 +33,7 @@ pub use self::follow::watch_config;
 use crate::cache::{Cache, Change};
 use crate::caches::{Caches, machines_where};
 use crate::machine::CachedMachine;
-use crate::objects::{Cacheable, Image, Meta};
+use crate::objects::{Cacheable, Image, Meta, Network};
 use crate::quota::objects::{Namespace, PolicyObject};
 use crate::triggers::Triggers;
 
@@ -62,6 +63,7 @@ impl<'a> Watches<'a> {
         let secrets = secrets::watch(client.clone(), triggers, caches);
         watches.tasks.spawn(secrets::NAME, secrets);
         watches.spawn_networks();
+        watches.spawn_addresses();
         watches.spawn_classes_images_and_templates();
         watches.spawn_policies_and_namespaces();
         watches
@@ -203,10 +205,38 @@ impl<'a> Watches<'a> {
                     return vec![];
                 };
                 namespaces.push(network.namespace());
+                // Its status, which the controller writes, decides nothing.
+                let decides = |network: &Option<Arc<Network>>| {
+                    let network = network.as_ref()?;
+                    Some((network.uid().to_owned(), network.spec.clone()))
+                };
+                if decides(&change.old) == decides(&change.new) {
+                    return vec![];
+                }
                 machines_where(machines, |machine| {
                     machine.namespace() == network.namespace()
                         && machine.uses_network(network.name())
                 })
+            },
+        );
+    }
+
+    fn spawn_addresses(&mut self) {
+        let waiting = self.caches.waiting_for_address.clone();
+        self.spawn(
+            "watch of machine addresses",
+            watch_config(),
+            &self.caches.addresses.clone(),
+            move |change, _| {
+                let holder = change.object().map(|address| {
+                    let holder = &address.spec.machine_ref;
+                    ObjectRef::new(&holder.name).within(&holder.namespace)
+                });
+                let mut concerned: Vec<_> = holder.into_iter().collect();
+                if change.new.is_none() {
+                    concerned.extend(waiting.all());
+                }
+                concerned
             },
         );
     }

@@ -26,6 +26,9 @@ use controller_core::objects::Meta as _;
 /// Pause before Secrets that could not be read are read again. No event reports that they can be read now.
 pub(super) const SECRETS_RETRY: Duration = Duration::from_secs(10);
 
+/// `runStrategy` of a VirtualMachine that is off.
+const HALTED: &str = "Halted";
+
 /// Outcome of planning the VirtualMachine and its Secret.
 #[derive(Debug, Default)]
 pub(super) struct Plans {
@@ -147,7 +150,9 @@ pub(super) fn guest(
         let is_ours = plans.foreign_stop.is_none();
         let differs = strategy != live.spec.run_strategy
             || (is_ours && others::records_another(live, &strategy));
-        if differs && may_switch {
+        let is_off = live.spec.run_strategy == HALTED;
+        let stays_off = is_off && strategy != HALTED && machine.addresses.keeps_off();
+        if differs && may_switch && !stays_off {
             plans.actions.push(Action::SetRunStrategy { uid, strategy });
         }
     } else if !is_current(&desired, live) {

@@ -137,6 +137,9 @@ fn on<'a>(
     }
     let (attached, network) = networks(block, observed, view);
     findings.network = network;
+    if let Some(missing) = &machine.addresses.fault {
+        findings.network.worsen(missing.fault.clone());
+    }
     if let Some(fault) = address_conflict(machine, &observed.conflicts, guest.is_some()) {
         findings.network.worsen(fault);
     }
@@ -230,6 +233,10 @@ fn on<'a>(
     if is_left_alone {
         (findings.restart, findings.restarts) = (None, false);
         return report(machine, observed, now, &findings, vec![]);
+    }
+    if machine.addresses.keeps_off() {
+        let starts = |action: &Action| matches!(action, Action::Start { .. });
+        steps.actions.retain(|action| !starts(action));
     }
     let mut plan = report(machine, observed, now, &findings, steps.actions);
     plan.requeue_after = plan.requeue_after.or(steps.requeue_after);

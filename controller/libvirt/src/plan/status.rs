@@ -338,6 +338,7 @@ fn ready(
 fn interfaces(view: &HostView, running: &Domain) -> Vec<InterfaceStatus> {
     let reported = |nic: &common::render::libvirt::Nic| InterfaceStatus {
         name: nic.name().to_owned(),
+        allocated_addresses: vec![],
         ip_addresses: view.addresses.of_card(nic.mac).cloned().collect(),
         mac_address: Some(nic.mac.to_string()),
     };

@@ -102,6 +102,7 @@ pub(super) fn nic(name: &str, model: NicModel) -> NormalizedNetwork {
         network_name: None,
         model,
         mac_address: None,
+        ip_addresses: vec![],
         boot_order: None,
     }
 }

@@ -163,6 +163,7 @@ fn a_bridge_renders_to_an_attachment_and_an_existing_attachment_to_none() {
         vlan: Some(100),
         bridge: Some("br-prod".into()),
         mtu: Some(9000),
+        ipam: None,
         network_attachment_definition: None,
     };
     insta::assert_yaml_snapshot!(

@@ -56,6 +56,7 @@ fn add_nic(case: &mut Case, model: NicModel) {
     case.connect("extra", "ovs br-int 7");
     case.block.networks.push(NormalizedNetwork {
         boot_order: Some(2),
+        ip_addresses: vec![],
         mac_address: None,
         model,
         name: "extra".into(),

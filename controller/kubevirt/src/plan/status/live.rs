@@ -141,6 +141,7 @@ fn interfaces(instance: &Instance) -> Vec<InterfaceStatus> {
         InterfaceStatus {
             name: nic.name.clone(),
             mac_address: nic.mac.clone(),
+            allocated_addresses: vec![],
             ip_addresses: all,
         }
     };

@@ -1,14 +1,16 @@
-//! MAC addresses that two Machines have.
+//! MAC addresses and IP addresses that two Machines have.
 
-use common::api::choice::Phase;
+use common::api::choice::{Phase, PowerState};
 use common::mac::Mac;
 use common::names;
 use serde_json::json;
 
 use super::{edit, machine_with_every_object, message, phase, reported};
 use crate::environment::{FakeCluster, decode};
+use controller_core::conditions::Fault;
 use controller_core::fixtures::{block, machine, nic};
 use controller_core::machine::{Block, Machine};
+use controller_core::machine_addresses::{AddressFault, Addresses};
 
 #[test]
 fn a_claim_of_another_machine_is_reported_with_that_machines_name() {
@@ -104,4 +106,43 @@ fn an_address_on_another_network_is_no_conflict_and_a_running_guest_keeps_runnin
     assert_eq!(environment.settle(), [""; 0]);
     assert_eq!(phase(&environment), Some(Phase::Running));
     assert_eq!(reported(&environment, "Ready"), ("False", "NetworkFailed"));
+}
+
+#[test]
+fn a_guest_whose_ip_address_another_machine_has_is_not_started_and_can_be_stopped() {
+    let taken = Addresses {
+        fault: Some(AddressFault {
+            fault: Fault::new("AddressInUse", "Machine 'db' has it"),
+            is_in_use: true,
+            is_transient: false,
+        }),
+        ..Addresses::default()
+    };
+    let mut environment = FakeCluster::new(on_prod("web", "2026-01-01T00:00:00Z"));
+    environment.add_network("prod", "br0");
+    environment.machine_mut().addresses = taken.clone();
+    environment.settle();
+    assert!(environment.vm.is_none());
+    assert_eq!(
+        reported(&environment, "NetworkReady"),
+        ("False", "AddressInUse")
+    );
+
+    environment.machine_mut().addresses = Addresses::default();
+    environment.settle();
+    assert_eq!(phase(&environment), Some(Phase::Running));
+    // Its lock was deleted, and another Machine took the address.
+    environment.machine_mut().addresses = taken.clone();
+    edit(&mut environment, |block| {
+        block.power_state = PowerState::Stopped;
+    });
+    let done = environment.settle();
+    assert_eq!(done, ["set the VirtualMachine's runStrategy to Halted"]);
+    edit(&mut environment, |block| {
+        block.power_state = PowerState::Running;
+    });
+    assert_eq!(environment.settle(), [""; 0], "it stays off");
+    environment.machine_mut().addresses = Addresses::default();
+    environment.settle();
+    assert_eq!(phase(&environment), Some(Phase::Running));
 }

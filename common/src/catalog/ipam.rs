@@ -1,0 +1,311 @@
+//! The addresses of a network segment: what a NetworkConfiguration says about them, parsed, and the choice of a free
+//! one.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::address::{AddressRange, Cidr, Family};
+use crate::api::network;
+
+/// The addresses of a network segment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ipam {
+    /// Its subnets, in the order of the spec.
+    pub subnets: Vec<Subnet>,
+    /// Name servers of its guests.
+    pub dns: Vec<IpAddr>,
+    /// Domains that its guests search names in.
+    pub search_domains: Vec<String>,
+}
+
+/// A subnet of a network segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subnet {
+    /// Its network.
+    pub cidr: Cidr,
+    /// The router to other networks.
+    pub gateway: Option<IpAddr>,
+    /// What addresses are allocated from; empty: all that hosts can have.
+    pub ranges: Vec<AddressRange>,
+}
+
+/// Why an address of a subnet cannot be that of a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserved {
+    /// It is the address of the network.
+    Network,
+    /// It is the broadcast address.
+    Broadcast,
+    /// It is the router's.
+    Gateway,
+}
+
+impl From<&network::Ipam> for Ipam {
+    /// What does not parse is left out: admission reports it.
+    fn from(spec: &network::Ipam) -> Self {
+        let subnet = |spec: &network::Subnet| {
+            Some(Subnet {
+                cidr: spec.cidr.as_ref()?.parse().ok()?,
+                gateway: spec.gateway.as_ref().and_then(|text| text.parse().ok()),
+                ranges: parsed(spec.ranges.as_ref()),
+            })
+        };
+        Self {
+            subnets: spec.subnets.iter().flatten().filter_map(subnet).collect(),
+            dns: parsed(spec.dns.as_ref()),
+            search_domains: spec.search_domains.clone().unwrap_or_default(),
+        }
+    }
+}
+
+fn parsed<T: std::str::FromStr>(texts: Option<&Vec<String>>) -> Vec<T> {
+    let texts = texts.into_iter().flatten();
+    texts.filter_map(|text| text.parse().ok()).collect()
+}
+
+impl Ipam {
+    /// The subnet that contains an address.
+    pub fn subnet(&self, address: IpAddr) -> Option<&Subnet> {
+        self.subnets.iter().find(|it| it.cidr.contains(address))
+    }
+
+    /// The families of which a network card gets an address, if none is given.
+    pub fn families(&self) -> impl Iterator<Item = Family> {
+        Family::ALL.into_iter().filter(|family| {
+            let mut subnets = self.subnets.iter();
+            subnets.any(|subnet| subnet.cidr.family() == *family)
+        })
+    }
+
+    /// The ranges that addresses of this family are allocated from.
+    fn ranges(&self, family: Family) -> Vec<AddressRange> {
+        let subnets = self.subnets.iter();
+        let subnets = subnets.filter(|subnet| subnet.cidr.family() == family);
+        subnets.flat_map(Subnet::allocatable).collect()
+    }
+
+    /// Number of addresses that can be allocated.
+    pub fn size(&self) -> u128 {
+        let families = Family::ALL.into_iter();
+        families.fold(0, |sum, family| sum.saturating_add(self.size_of(family)))
+    }
+
+    /// Number of addresses of this family that can be allocated.
+    pub fn size_of(&self, family: Family) -> u128 {
+        let ranges = self.ranges(family).into_iter();
+        ranges.fold(0, |sum, range| sum.saturating_add(range.len()))
+    }
+
+    /// Whether an address can be allocated, and not only given.
+    pub fn allocates(&self, address: IpAddr) -> bool {
+        let mut ranges = self.ranges(Family::of(address)).into_iter();
+        ranges.any(|range| range.contains(address))
+    }
+
+    /// A free address of this family. `seed` decides where the search starts, so that Machines that are created at the
+    /// same time try different ones and a repeated search finds the same. `taken`: of this segment.
+    pub fn free(
+        &self,
+        family: Family,
+        seed: &str,
+        taken: &BTreeSet<IpAddr>,
+    ) -> Result<IpAddr, Exhausted> {
+        let ranges = self.ranges(family);
+        let total = ranges
+            .iter()
+            .fold(0_u128, |sum, range| sum.saturating_add(range.len()));
+        let is_candidate = |address: &&IpAddr| ranges.iter().any(|range| range.contains(**address));
+        let taken_here = taken.iter().filter(is_candidate).count();
+        let exhausted = Exhausted { family, total };
+        if total == 0 {
+            return Err(exhausted);
+        }
+        let start = position(seed) % total;
+        // Of one address more than are taken, one is free.
+        let tries = u128::try_from(taken_here)
+            .unwrap_or(u128::MAX)
+            .saturating_add(1)
+            .min(total);
+        let candidates = (0..tries).filter_map(|offset| {
+            // A sum beyond 2^128 needs ranges that no subnet has.
+            let at = start.checked_add(offset).map_or(0, |at| at % total);
+            nth(&ranges, at)
+        });
+        let mut free =
+            candidates.filter(|address| !taken.contains(address) && !self.is_gateway(*address));
+        free.next()
+            .or_else(|| self.first_free(&ranges, taken))
+            .ok_or(exhausted)
+    }
+
+    /// Gateways are few, so they are not counted in [`free`](Self::free); this finds what remains beside them.
+    fn first_free(&self, ranges: &[AddressRange], taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
+        let tries = taken.len() + self.subnets.len() + 1;
+        let all = ranges
+            .iter()
+            .flat_map(|range| (0..range.len()).map_while(|at| range.nth(at)));
+        let mut all = all.take(tries);
+        all.find(|address| !taken.contains(address) && !self.is_gateway(*address))
+    }
+
+    fn is_gateway(&self, address: IpAddr) -> bool {
+        let mut subnets = self.subnets.iter();
+        subnets.any(|subnet| subnet.gateway == Some(address))
+    }
+}
+
+/// No address of a family is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exhausted {
+    /// The family.
+    pub family: Family,
+    /// Number of addresses in its ranges.
+    pub total: u128,
+}
+
+impl Subnet {
+    /// What addresses are allocated from: its ranges, as far as hosts can have their addresses.
+    fn allocatable(&self) -> Vec<AddressRange> {
+        let hosts = self.cidr.hosts();
+        if self.ranges.is_empty() {
+            return vec![hosts];
+        }
+        let ranges = self.ranges.iter();
+        ranges.filter_map(|range| range.within(hosts)).collect()
+    }
+
+    /// Why a guest cannot have an address of this subnet; `None`: it can.
+    pub fn reserved(&self, address: IpAddr) -> Option<Reserved> {
+        if self.gateway == Some(address) {
+            Some(Reserved::Gateway)
+        } else if self.cidr.hosts().contains(address) {
+            None
+        } else if self.cidr.all().first() == address {
+            Some(Reserved::Network)
+        } else {
+            Some(Reserved::Broadcast)
+        }
+    }
+}
+
+/// The address at a position of several ranges.
+fn nth(ranges: &[AddressRange], mut position: u128) -> Option<IpAddr> {
+    for range in ranges {
+        match position.checked_sub(range.len()) {
+            None => return range.nth(position),
+            Some(rest) => position = rest,
+        }
+    }
+    None
+}
+
+/// A number that is always the same for a seed.
+fn position(seed: &str) -> u128 {
+    let mut first = [0; 16];
+    for (target, byte) in first.iter_mut().zip(Sha256::digest(seed)) {
+        *target = byte;
+    }
+    u128::from_be_bytes(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ipam(subnets: &[(&str, Option<&str>, &[&str])]) -> Ipam {
+        let text = |text: &str| text.to_owned();
+        let subnet = |(cidr, gateway, ranges): &(&str, Option<&str>, &[&str])| network::Subnet {
+            cidr: Some(text(cidr)),
+            gateway: gateway.map(text),
+            ranges: Some(ranges.iter().map(|range| text(range)).collect()),
+        };
+        Ipam::from(&network::Ipam {
+            subnets: Some(subnets.iter().map(subnet).collect()),
+            ..network::Ipam::default()
+        })
+    }
+
+    fn addresses(texts: &[&str]) -> BTreeSet<IpAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn every_address_of_a_subnet_but_three_is_allocated_and_none_twice() {
+        let ipam = ipam(&[("10.0.0.0/28", Some("10.0.0.1"), &[])]);
+        let mut taken = BTreeSet::new();
+        for machine in 0..13 {
+            let address = ipam
+                .free(Family::V4, &format!("uid-{machine}"), &taken)
+                .unwrap();
+            assert!(taken.insert(address), "{address} is allocated twice");
+            assert_eq!(ipam.subnets[0].reserved(address), None);
+        }
+        assert_eq!(
+            ipam.free(Family::V4, "uid", &taken),
+            Err(Exhausted {
+                family: Family::V4,
+                total: 14
+            })
+        );
+        taken.remove(&"10.0.0.9".parse().unwrap());
+        assert_eq!(
+            ipam.free(Family::V4, "uid", &taken).unwrap().to_string(),
+            "10.0.0.9"
+        );
+    }
+
+    #[test]
+    fn ranges_limit_what_is_allocated_and_not_what_may_be_given() {
+        let ipam = ipam(&[
+            (
+                "10.0.0.0/24",
+                Some("10.0.0.10"),
+                &["10.0.0.0", "10.0.0.10-10.0.0.11"],
+            ),
+            ("10.1.0.0/24", None, &["10.1.0.255", "10.1.0.7"]),
+        ]);
+        let mut taken = BTreeSet::new();
+        while let Ok(address) = ipam.free(Family::V4, "uid", &taken) {
+            taken.insert(address);
+        }
+        assert_eq!(taken, addresses(&["10.0.0.11", "10.1.0.7"]));
+        let subnet = |text: &str| ipam.subnet(text.parse().unwrap()).unwrap();
+        for (address, reserved) in [
+            ("10.0.0.200", None),
+            ("10.0.0.10", Some(Reserved::Gateway)),
+            ("10.0.0.0", Some(Reserved::Network)),
+            ("10.1.0.255", Some(Reserved::Broadcast)),
+        ] {
+            assert_eq!(
+                subnet(address).reserved(address.parse().unwrap()),
+                reserved,
+                "{address}"
+            );
+        }
+        assert_eq!(ipam.subnet("10.2.0.1".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn a_search_starts_at_the_same_address_each_time_and_at_others_for_other_machines() {
+        let ipam = ipam(&[("10.0.0.0/16", None, &[]), ("fd00::/64", None, &[])]);
+        assert_eq!(ipam.families().collect::<Vec<_>>(), Family::ALL);
+        for family in Family::ALL {
+            let first = |seed: &str| ipam.free(family, seed, &BTreeSet::new()).unwrap();
+            assert_eq!(first("a"), first("a"));
+            let starts: BTreeSet<_> = (0..100).map(|it| first(&format!("uid-{it}"))).collect();
+            assert!(starts.len() > 95, "{} different addresses", starts.len());
+        }
+    }
+
+    #[test]
+    fn without_a_subnet_of_the_family_nothing_is_free() {
+        let ipam = ipam(&[("fd00::/64", None, &[])]);
+        let exhausted = Exhausted {
+            family: Family::V4,
+            total: 0,
+        };
+        assert_eq!(ipam.free(Family::V4, "a", &BTreeSet::new()), Err(exhausted));
+    }
+}

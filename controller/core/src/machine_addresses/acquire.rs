@@ -1,0 +1,323 @@
+//! The step of a pass in which a Machine gets its addresses.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use common::address::Family;
+use common::names;
+use common::render::CardAddress;
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+
+use super::needs::{Need, may_need, needs};
+use super::release::release_unneeded;
+use super::{AddressFault, Addresses, MachineAddress};
+use crate::caches::Caches;
+use crate::client::{ApiError, GuardedClient};
+use crate::conditions::Fault;
+use crate::expectations::Expectations;
+use crate::machine::Machine;
+use crate::objects::Meta as _;
+use crate::writes::Written;
+
+/// Addresses that are tried in one pass, if others take them in the same moment. A pass is repeated.
+const TRIES: usize = 8;
+
+/// What an attempt to lock an address found.
+enum Attempt {
+    /// The Machine has it.
+    Held(MachineAddress),
+    /// Another Machine has it.
+    InUse(MachineAddress),
+}
+
+/// Where a Machine gets its addresses from.
+struct Acquisition<'a> {
+    machine: &'a Machine,
+    caches: &'a Caches,
+    api: &'a GuardedClient,
+    expectations: &'a Expectations,
+    /// The locks that the Machine holds.
+    held: Vec<MachineAddress>,
+}
+
+/// Gives a Machine the addresses that it needs: those that it holds, and locks for the others. A Machine that is paused,
+/// under deletion or without a block keeps what it holds. Nothing is read or written for a Machine without addresses.
+pub(crate) async fn acquire(
+    machine: &Machine,
+    caches: &Caches,
+    api: &GuardedClient,
+    expectations: &Expectations,
+) -> Addresses {
+    let network = |name: &str| caches.networks.get(machine.namespace(), name);
+    let mut held: Vec<_> = caches
+        .addresses
+        .of_machine("", machine.name())
+        .into_iter()
+        .filter(|lock| lock.is_held_by(machine))
+        .map(Arc::unwrap_or_clone)
+        .collect();
+    if held.is_empty() && !may_need(machine, network) {
+        caches.waiting_for_address.set(machine, false);
+        return Addresses::default();
+    }
+    // Of two locks for one need the older one counts, whichever order the cache has.
+    held.sort_by_key(|lock| {
+        (
+            lock.metadata.creation_timestamp.clone(),
+            lock.metadata.name.clone(),
+        )
+    });
+    let acts = !machine.is_deleting() && !machine.is_paused();
+    let mut acquisition = Acquisition {
+        machine,
+        caches,
+        api,
+        expectations,
+        held,
+    };
+    let needs = needs(machine, network);
+    let mut addresses = Addresses::default();
+    for need in &needs {
+        let (own, fault) = acquisition.card(need, acts).await;
+        addresses.fault = addresses.fault.or(fault);
+        addresses
+            .configs
+            .insert(need.card.clone(), need.config(own));
+    }
+    for lock in &acquisition.held {
+        let card = &lock.spec.machine_ref.card;
+        let own = addresses.held.entry(card.clone()).or_default();
+        own.extend(lock.address());
+    }
+    caches
+        .waiting_for_address
+        .set(machine, addresses.fault.is_some());
+    if acts && addresses.fault.is_none() {
+        release_unneeded(machine, &addresses, &acquisition.held, api).await;
+    }
+    addresses
+}
+
+impl Acquisition<'_> {
+    /// The addresses of a card, and why it does not have all.
+    async fn card(&mut self, need: &Need, acts: bool) -> (Vec<CardAddress>, Option<AddressFault>) {
+        let mut own = Vec::new();
+        let mut fault = None;
+        for address in &need.given {
+            match self.given(need, *address, acts).await {
+                Ok(address) => own.extend(address),
+                Err(error) => fault = fault.or(Some(error)),
+            }
+        }
+        for family in need.families() {
+            match self.allocated(need, family, acts).await {
+                Ok(address) => own.extend(address),
+                Err(error) => fault = fault.or(Some(error)),
+            }
+        }
+        (own, fault)
+    }
+
+    /// The address as the guest gets it: with prefix and gateway of its subnet as it is now, else as it was.
+    fn of_lock(need: &Need, lock: &MachineAddress) -> Option<CardAddress> {
+        let locked = lock.address()?;
+        Some(need.in_subnet(locked.address).unwrap_or(locked))
+    }
+
+    async fn given(
+        &mut self,
+        need: &Need,
+        address: IpAddr,
+        acts: bool,
+    ) -> Result<Option<CardAddress>, AddressFault> {
+        let name = names::machine_address(&need.segment, address);
+        if let Some(lock) = self.held.iter().find(|lock| lock.name() == name) {
+            return Ok(Self::of_lock(need, lock));
+        }
+        if !acts {
+            return Ok(None);
+        }
+        let Some(wanted) = need.in_subnet(address) else {
+            let message = format!(
+                "network card '{}' has the address {address}, and no subnet in spec.ipam of NetworkConfiguration '{}' contains it: add the subnet, or change ipAddresses in spec.networks; the Machine continues automatically then",
+                need.card, need.network
+            );
+            return Err(AddressFault {
+                fault: Fault::new("NetworkFailed", message),
+                is_in_use: false,
+                is_transient: false,
+            });
+        };
+        match self.lock(need, wanted).await {
+            Ok(Attempt::Held(lock)) => {
+                self.held.push(lock);
+                Ok(Some(wanted))
+            }
+            Ok(Attempt::InUse(lock)) => Err(self.in_use(need, address, &lock)),
+            Err(error) => Err(unreachable(need, &error)),
+        }
+    }
+
+    async fn allocated(
+        &mut self,
+        need: &Need,
+        family: Family,
+        acts: bool,
+    ) -> Result<Option<CardAddress>, AddressFault> {
+        let is_fitting = |lock: &&MachineAddress| {
+            let of_card =
+                lock.spec.machine_ref.card == need.card && lock.spec.segment == need.segment;
+            let address = lock.address().map(|it| it.address);
+            let fits = |it: IpAddr| Family::of(it) == family && need.in_subnet(it).is_some();
+            of_card && address.is_some_and(fits)
+        };
+        if let Some(lock) = self.held.iter().find(is_fitting) {
+            return Ok(Self::of_lock(need, lock));
+        }
+        let Some(ipam) = need.ipam.clone().filter(|_| acts) else {
+            return Ok(None);
+        };
+        // The cache of a replica that has just begun to lead may lack what the last one wrote. A second address for the
+        // card would not be noticed, so the API server is asked before one is allocated.
+        let stored = self
+            .stored()
+            .await
+            .map_err(|error| unreachable(need, &error))?;
+        if let Some(lock) = stored.iter().find(is_fitting) {
+            let address = Self::of_lock(need, lock);
+            self.held.push(lock.clone());
+            return Ok(address);
+        }
+        let seed = format!("{}/{}", self.machine.uid(), need.card);
+        let mut taken = self.taken(&need.segment);
+        for _ in 0..TRIES {
+            let Ok(address) = ipam.free(family, &seed, &taken) else {
+                return Err(exhausted(need, family, &taken));
+            };
+            taken.insert(address);
+            let Some(wanted) = need.in_subnet(address) else {
+                continue;
+            };
+            match self.lock(need, wanted).await {
+                Ok(Attempt::Held(lock)) => {
+                    self.held.push(lock);
+                    return Ok(Some(wanted));
+                }
+                Ok(Attempt::InUse(_)) => {}
+                Err(error) => return Err(unreachable(need, &error)),
+            }
+        }
+        let message = format!(
+            "network card '{}' has no {family} address yet: others took the {TRIES} that were tried; trying again",
+            need.card
+        );
+        Err(AddressFault {
+            fault: Fault::new("NetworkFailed", message),
+            is_in_use: false,
+            is_transient: true,
+        })
+    }
+
+    /// Addresses of a segment that have a lock.
+    fn taken(&self, segment: &str) -> BTreeSet<IpAddr> {
+        let mut taken = BTreeSet::new();
+        self.caches.addresses.for_each_summary(|_, lock| {
+            if *lock.segment == *segment {
+                taken.extend(lock.address);
+            }
+        });
+        taken
+    }
+
+    /// The locks of the Machine, from the API server.
+    async fn stored(&self) -> Result<Vec<MachineAddress>, ApiError> {
+        let locks: Api<MachineAddress> = Api::all(self.api.client());
+        let label = format!("{}={}", names::LABEL_MACHINE, self.machine.name());
+        let params = ListParams::default().labels(&label);
+        let list = self.api.read(locks.list(&params)).await?;
+        let own = list.items.into_iter();
+        Ok(own.filter(|lock| lock.is_held_by(self.machine)).collect())
+    }
+
+    /// Locks an address by creating its object; if it exists, tells whose it is.
+    async fn lock(&self, need: &Need, address: CardAddress) -> Result<Attempt, ApiError> {
+        let lock = MachineAddress::new(self.machine, &need.card, &need.segment, address);
+        let locks: Api<MachineAddress> = Api::all(self.api.client());
+        let params = PostParams {
+            field_manager: Some(names::FIELD_MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        match self.api.write(locks.create(&params, &lock)).await {
+            Ok(created) => {
+                tracing::info!(address = %address.address, segment = need.segment, "locked an address");
+                let written = Written::of(&created);
+                self.expectations.wrote(self.machine.uid(), written);
+                Ok(Attempt::Held(created))
+            }
+            Err(error) if error.is_already_there() => {
+                let found = self.api.read(locks.get(lock.name())).await?;
+                Ok(if found.is_held_by(self.machine) {
+                    Attempt::Held(found)
+                } else {
+                    Attempt::InUse(found)
+                })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The fault of a Machine whose address another one has. What is in another namespace is confidential.
+    fn in_use(&self, need: &Need, address: IpAddr, lock: &MachineAddress) -> AddressFault {
+        let holder = &lock.spec.machine_ref;
+        let holder = if holder.namespace == self.machine.namespace() {
+            format!("Machine '{}'", holder.name)
+        } else {
+            "a Machine of another namespace on the same network segment".to_owned()
+        };
+        let message = format!(
+            "network card '{}' has the address {address}, and {holder} has it: change ipAddresses in spec.networks, or wait until the other Machine is gone; the guest is not started before, and the Machine continues automatically then",
+            need.card
+        );
+        AddressFault {
+            fault: Fault::new("AddressInUse", message),
+            is_in_use: true,
+            is_transient: false,
+        }
+    }
+}
+
+/// The fault of a Machine for which no address is left.
+fn exhausted(need: &Need, family: Family, taken: &BTreeSet<IpAddr>) -> AddressFault {
+    let ipam = need.ipam.as_deref();
+    let total = ipam.map_or(0, |ipam| ipam.size_of(family));
+    let used = taken.iter().filter(|address| {
+        Family::of(**address) == family && ipam.is_some_and(|ipam| ipam.allocates(**address))
+    });
+    let message = format!(
+        "network card '{}' gets no {family} address: {} of the {total} that NetworkConfiguration '{}' allocates are in use, and the rest are gateways: add a subnet or a range to its spec.ipam, or delete Machines; the Machine continues automatically then",
+        need.card,
+        used.count(),
+        need.network
+    );
+    AddressFault {
+        fault: Fault::new("AddressesExhausted", message),
+        is_in_use: false,
+        is_transient: false,
+    }
+}
+
+/// The fault of a Machine whose address could not be locked.
+fn unreachable(need: &Need, error: &ApiError) -> AddressFault {
+    let message = format!(
+        "no address could be locked for network card '{}': {}; trying again",
+        need.card,
+        error.message()
+    );
+    AddressFault {
+        fault: Fault::new("NetworkFailed", message),
+        is_in_use: false,
+        is_transient: true,
+    }
+}

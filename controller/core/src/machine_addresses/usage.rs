@@ -1,0 +1,205 @@
+//! The status of NetworkConfigurations: who uses them, and how many addresses are left.
+
+use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use common::address::Family;
+use common::api::choice::Backend;
+use common::api::network::NetworkConfigurationStatus;
+use common::api::status::Condition;
+use common::catalog::{Ipam, NetworkRow, Segment};
+use common::names;
+use common::render::kubevirt::attachment_name;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Resource as _};
+use serde_json::json;
+use time::OffsetDateTime;
+
+use crate::caches::Caches;
+use crate::client::{ApiError, GuardedClient};
+use crate::metrics::COUNT_INTERVAL;
+use crate::objects::{Meta as _, Network};
+use crate::plan::Now;
+
+/// What is known of NetworkAttachmentDefinitions.
+pub trait Attachments: Send + Sync {
+    /// Whether a definition exists; `None`: Multus is not installed.
+    fn exists(&self, namespace: &str, name: &str) -> Option<bool>;
+}
+
+/// Every 5 s writes the status of NetworkConfigurations that has changed, for as long as the process runs.
+pub async fn publish(
+    caches: Caches,
+    attachments: Arc<dyn Attachments>,
+    api: GuardedClient,
+) -> Result<(), Infallible> {
+    let mut ticks = tokio::time::interval(COUNT_INTERVAL);
+    loop {
+        ticks.tick().await;
+        let networks = caches.networks.all();
+        if networks.is_empty() || !api.may_write() {
+            continue;
+        }
+        let users = users(&caches);
+        let locked = locked(&caches);
+        for network in networks {
+            let key = (network.namespace().to_owned(), network.name().to_owned());
+            let machines = users.get(&key).copied().unwrap_or_default();
+            let now = Now(OffsetDateTime::now_utc());
+            let status = status(&network, machines, &caches, &locked, &*attachments, now);
+            if network.is_deleting() || status == network.status {
+                continue;
+            }
+            if let Err(error) = write(&api, &network, &status).await {
+                let (name, error) = (network.name(), error.message());
+                tracing::warn!(
+                    network = name,
+                    error,
+                    "the status of a network was not written"
+                );
+            }
+        }
+    }
+}
+
+/// Number of Machines by namespace and name of the NetworkConfiguration.
+fn users(caches: &Caches) -> BTreeMap<(String, String), u32> {
+    let mut users = BTreeMap::new();
+    for machine in caches.machines.state() {
+        let mut networks: Vec<_> = machine.networks().collect();
+        networks.sort_unstable();
+        networks.dedup();
+        for network in networks {
+            let key = (machine.namespace().to_owned(), network.to_owned());
+            *users.entry(key).or_default() += 1;
+        }
+    }
+    users
+}
+
+/// Addresses with a lock, by segment.
+fn locked(caches: &Caches) -> HashMap<Box<str>, Vec<IpAddr>> {
+    let mut locked: HashMap<Box<str>, Vec<IpAddr>> = HashMap::new();
+    caches.addresses.for_each_summary(|_, lock| {
+        let of_segment = locked.entry(lock.segment.clone()).or_default();
+        of_segment.extend(lock.address);
+    });
+    locked
+}
+
+fn status(
+    network: &Network,
+    machines: u32,
+    caches: &Caches,
+    locked: &HashMap<Box<str>, Vec<IpAddr>>,
+    attachments: &dyn Attachments,
+    now: Now,
+) -> NetworkConfigurationStatus {
+    let namespace = network.namespace();
+    let row = |name: &str| {
+        Some(NetworkRow::from(
+            caches.networks.get(namespace, name)?.spec.clone(),
+        ))
+    };
+    let segment = Segment::of(namespace, Some(network.name()), Backend::Kubevirt, row);
+    let segment = segment.and_then(|segment| segment.text());
+    let held = segment.and_then(|segment| locked.get(segment.as_str()));
+    let held = held.map(Vec::as_slice).unwrap_or_default();
+    let mut status = NetworkConfigurationStatus {
+        machines: Some(machines),
+        ..NetworkConfigurationStatus::default()
+    };
+    let mut set = |kind: &str, met: bool, reason: &str, message: String| {
+        let met = if met { "True" } else { "False" };
+        let mut old = network.status.conditions.iter();
+        let since = old
+            .find(|old| old.kind == kind && old.status == met)
+            .map_or_else(|| now.text(), |old| old.last_transition_time.clone());
+        status.conditions.push(Condition {
+            kind: kind.to_owned(),
+            status: met.to_owned(),
+            reason: reason.to_owned(),
+            message,
+            last_transition_time: since,
+            observed_generation: network.metadata.generation,
+        });
+    };
+    let definition = attachment_name(network.name(), &network.spec);
+    match attachments.exists(namespace, definition) {
+        None => {}
+        Some(true) => set(
+            "AttachmentReady",
+            true,
+            "DefinitionExists",
+            format!("NetworkAttachmentDefinition '{definition}' exists"),
+        ),
+        Some(false) => set(
+            "AttachmentReady",
+            false,
+            "DefinitionNotFound",
+            match &network.spec.network_attachment_definition {
+                Some(_) => {
+                    format!("NetworkAttachmentDefinition '{definition}' does not exist: create it")
+                }
+                None => format!(
+                    "NetworkAttachmentDefinition '{definition}' is created for the first Machine that uses this network"
+                ),
+            },
+        ),
+    }
+    if let Some(ipam) = &network.spec.ipam {
+        let ipam = Ipam::from(ipam);
+        let in_subnets = held.iter().filter(|it| ipam.subnet(**it).is_some());
+        let used = u32::try_from(in_subnets.count()).unwrap_or(u32::MAX);
+        let full = full(&ipam, held);
+        match full {
+            None => set(
+                "AddressesAvailable",
+                true,
+                "AddressesAvailable",
+                "each family has a free address".to_owned(),
+            ),
+            Some(family) => set(
+                "AddressesAvailable",
+                false,
+                "AddressesExhausted",
+                format!(
+                    "no {family} address is free: add a subnet or a range to spec.ipam, or delete Machines"
+                ),
+            ),
+        }
+        status.addresses_in_use = Some(used);
+        status.addresses_total = Some(i64::try_from(ipam.size()).unwrap_or(i64::MAX));
+    }
+    status
+}
+
+/// A family of which no address is free.
+fn full(ipam: &Ipam, held: &[IpAddr]) -> Option<Family> {
+    let taken = held.iter().copied().collect();
+    let mut families = ipam.families();
+    families.find(|family| ipam.free(*family, "", &taken).is_err())
+}
+
+async fn write(
+    api: &GuardedClient,
+    network: &Network,
+    status: &NetworkConfigurationStatus,
+) -> Result<(), ApiError> {
+    let body = json!({
+        "apiVersion": Network::api_version(&()),
+        "kind": Network::kind(&()),
+        "metadata": {"name": network.name(), "uid": network.uid()},
+        "status": status,
+    });
+    let networks: Api<Network> = Api::namespaced(api.client(), network.namespace());
+    let params = PatchParams::apply(names::FIELD_MANAGER).force();
+    let body = Patch::Apply(&body);
+    let call = networks.patch_status(network.name(), &params, &body);
+    match api.write(call).await {
+        Err(error) if !error.is_not_found() => Err(error),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,172 @@
+//! IP addresses of Machines: given, allocated, held by one Machine only, exhausted and released.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod environment;
+
+use std::collections::BTreeSet;
+
+use lab::{
+    objects::{ADDRESS, NETWORK, VM, condition, namespace},
+    wait,
+};
+use serde_json::{Value, json};
+
+use environment::{Environment, machine};
+
+fn network(namespace: &str, ipam: &Value) -> Value {
+    json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": "NetworkConfiguration",
+        "metadata": {"name": "lan", "namespace": namespace},
+        "spec": {"bridge": "br0", "mtu": 1400, "ipam": ipam},
+    })
+}
+
+fn small_ipam() -> Value {
+    json!({
+        "subnets": [{"cidr": "10.0.0.0/29", "gateway": "10.0.0.1", "ranges": ["10.0.0.4-10.0.0.5"]}],
+        "dns": ["10.0.0.53"],
+    })
+}
+
+/// A Machine on the network, with this address or with an allocated one.
+fn on_lan(given: Option<&str>) -> Value {
+    let mut card = json!({"name": "eth0", "networkName": "lan"});
+    if let Some(given) = given {
+        card["ipAddresses"] = json!([given]);
+    }
+    json!({"template": "small", "networks": [card, {"name": "pod"}]})
+}
+
+fn allocated(machine: &Value) -> Vec<String> {
+    let cards = machine["status"]["networkInterfaces"].as_array();
+    let cards = cards.into_iter().flatten();
+    let addresses = cards.filter_map(|card| card["allocatedAddresses"].as_array());
+    let addresses = addresses.flatten().filter_map(Value::as_str);
+    addresses.map(str::to_owned).collect()
+}
+
+/// The addresses that are held, each with the name of its Machine.
+async fn held(env: &Environment) -> Vec<(String, String)> {
+    let locks = env.lab.objects(ADDRESS, "").list().await.unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let lock = |lock: &Value| {
+        let spec = &lock["spec"];
+        (text(&spec["address"]), text(&spec["machineRef"]["name"]))
+    };
+    let mut held: Vec<_> = locks.iter().map(lock).collect();
+    held.sort();
+    held
+}
+
+async fn until_held(env: &Environment, expected: &[(&str, &str)]) {
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|(address, machine)| ((*address).to_owned(), (*machine).to_owned()))
+        .collect();
+    wait::until("the addresses to be held", async || {
+        let held = held(env).await;
+        Ok(if held == expected { Ok(()) } else { Err(held) })
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn addresses_are_given_allocated_exhausted_and_released() {
+    let env = Environment::new().await;
+    env.apply(&namespace("test", &json!({}))).await;
+    env.apply(&network("default", &small_ipam())).await;
+    env.apply(&network("test", &small_ipam())).await;
+    let machines = env.machines();
+
+    // A given address, outside the ranges.
+    env.apply(&machine("web", &on_lan(Some("10.0.0.2")))).await;
+    let web = machines.until_phase("web", "Running").await.unwrap();
+    assert_eq!(allocated(&web), ["10.0.0.2"]);
+    until_held(&env, &[("10.0.0.2", "web")]).await;
+    let vm = env.objects(VM).get("web").await.unwrap();
+    let volumes = vm["spec"]["template"]["spec"]["volumes"]
+        .as_array()
+        .unwrap();
+    let data = volumes
+        .iter()
+        .find_map(|volume| volume["cloudInitNoCloud"]["networkData"].as_str());
+    let data: Value = serde_json::from_str(data.unwrap()).unwrap();
+    let card = &data["ethernets"]["eth0"];
+    assert_eq!(card["addresses"], json!(["10.0.0.2/29"]));
+    assert_eq!(card["routes"][0]["via"], "10.0.0.1");
+    assert_eq!(card["mtu"], 1400);
+    assert_eq!(card["nameservers"]["addresses"], json!(["10.0.0.53"]));
+    assert_eq!(data["ethernets"]["pod"]["dhcp4"], true);
+    let interfaces = &vm["spec"]["template"]["spec"]["domain"]["devices"]["interfaces"];
+    assert_eq!(card["match"]["macaddress"], interfaces[0]["macAddress"]);
+
+    // At the prompt, in both namespaces of the segment.
+    let refused = async |namespace: &str, holder: &str| {
+        let mut twin = machine("twin", &on_lan(Some("10.0.0.2")));
+        twin["metadata"]["namespace"] = namespace.into();
+        let expected =
+            format!("spec.networks[0].ipAddresses[0]: Duplicate value: \"10.0.0.2\": {holder}");
+        wait::until("the address to be refused", async || {
+            let dry = ["apply", "--dry-run=server", "-f", "-"];
+            let output = env.lab.kubectl().run_with(&dry, twin.to_string()).await?;
+            let answer = output.refused();
+            Ok(match answer {
+                Ok(text) if text.contains(&expected) && text.contains("[AddressInUse]") => Ok(()),
+                other => Err(format!("{other:?}")),
+            })
+        })
+        .await
+        .unwrap();
+    };
+    refused("default", "Machine 'web' has this address on 'lan'").await;
+    refused(
+        "test",
+        "a Machine of another namespace has this address on the same network segment",
+    )
+    .await;
+
+    // Two addresses are allocated; the third Machine gets none.
+    env.apply(&machine("one", &on_lan(None))).await;
+    let one = machines.until_phase("one", "Running").await.unwrap();
+    env.apply(&machine("two", &on_lan(None))).await;
+    let two = machines.until_phase("two", "Running").await.unwrap();
+    let both: BTreeSet<_> = [allocated(&one), allocated(&two)]
+        .concat()
+        .into_iter()
+        .collect();
+    assert_eq!(both, ["10.0.0.4", "10.0.0.5"].map(str::to_owned).into());
+    env.apply(&machine("three", &on_lan(None))).await;
+    let exhausted =
+        machines.until_condition("three", "NetworkReady", "False", "AddressesExhausted");
+    let exhausted = exhausted.await.unwrap();
+    let message = condition(&exhausted, "NetworkReady")["message"]
+        .as_str()
+        .unwrap();
+    assert!(
+        message.contains("2 of the 2 that NetworkConfiguration 'lan' allocates"),
+        "{message}"
+    );
+    assert!(env.objects(VM).find("three").await.unwrap().is_none());
+    let full = |network: &Value| {
+        let status = &network["status"];
+        status["addressesInUse"] == 3
+            && status["addressesTotal"] == 2
+            && status["machines"] == 4
+            && condition(network, "AddressesAvailable")["reason"] == "AddressesExhausted"
+    };
+    let networks = env.objects(NETWORK);
+    networks
+        .until("lan", "to show the use", full)
+        .await
+        .unwrap();
+
+    // An address that is released goes to the Machine that waits.
+    let [freed] = &allocated(&one)[..] else {
+        panic!("{one}")
+    };
+    machines.delete("one").await.unwrap();
+    let three = machines.until_phase("three", "Running").await.unwrap();
+    assert_eq!(allocated(&three), [freed.clone()]);
+}
