@@ -3,7 +3,7 @@
 //! A machine always has a network card, so `network` in the order always names one, and an
 //! order that passes these rules always names a device to boot from.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::choice::{Backend, BootDevice, Choice as _};
 use crate::api::machine::{Cdrom, Disk};
@@ -15,7 +15,7 @@ use crate::normalize::{ClassRequest, Item, Leaf, Merged, Pins};
 use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Violation};
 
-use super::rule::{Check, Parts, Subject, rules};
+use super::rule::{Check, Lookup, Parts, Subject, rules};
 use super::{disks, form, images, quantities};
 
 rules! {
@@ -46,9 +46,11 @@ rules! {
             because "The machine would not find what it shall boot from."
             fix "Add an image, or take `cdrom` out of the order."
             crd Some,
-        Warn BlankBootDisk = "The Machine boots from nothing but blank disks."
-            because "A blank disk boots nothing; the machine stops at its firmware."
-            fix "Add an image, or `network` to the order."
+    }
+    "boot" Check::Lookup(nothing_to_boot), on MACHINES, Create {
+        Warn NothingToBoot = "Nothing that the Machine has can be booted from: its disks are blank, and it asks for no CD-ROM and no network boot."
+            because "A blank disk boots nothing, and the machine stops at its firmware. The default network card boots only where something answers it, so it counts only if `bootOrder` names `network`."
+            fix "Give a disk an image or an existing volume, add a CD-ROM with an image, or name `network` in `bootOrder`."
             crd Nothing,
     }
 }
@@ -150,12 +152,7 @@ pub(crate) fn cdrom_size(
 
 /// The MachineImage that the machine boots from: that of the first disk or CD-ROM in the boot order that is not blank.
 pub(crate) fn boot_image<'a>(merged: &Merged<'a>) -> Option<&'a PinnedImage> {
-    let is_filled = |item: &&Item<'a, Disk>| {
-        let is_bound =
-            |disk: &'a Disk| (disk.selector.is_some() || disk.volume_name.is_some()).then_some(());
-        item.image().is_some() || item.pick("volumeName", is_bound).value.is_some()
-    };
-    let disk = merged.disks.iter().find(is_filled);
+    let disk = merged.disks.iter().find(|item| is_filled(item));
     let cdrom = merged.cdroms.iter().find(|item| item.image().is_some());
     let written = written_order(merged).value;
     let order = written.map_or_else(
@@ -203,8 +200,7 @@ fn storage_class_request<'a>(leaf: Leaf<&'a str>, findings: &mut Findings) -> Cl
 }
 
 /// The classes of devices to boot from: rules [`Code::UnsupportedBootDevice`],
-/// [`Code::DuplicateBootDevice`], [`Code::BootWithoutDisk`], [`Code::BootWithoutCdrom`],
-/// [`Code::BlankBootDisk`].
+/// [`Code::DuplicateBootDevice`], [`Code::BootWithoutDisk`], [`Code::BootWithoutCdrom`].
 fn boot_order(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
     parts.boot_order = devices(subject.merged, subject.backend, findings);
 }
@@ -247,7 +243,6 @@ fn devices(
     if findings.violations.len() > before {
         return None;
     }
-    blank_boot_disk(merged, &order, written.path, findings);
     Some(order)
 }
 
@@ -294,34 +289,34 @@ fn holds_image(item: &Item<'_, Cdrom>) -> bool {
         .is_some()
 }
 
-/// Rule [`Code::BlankBootDisk`].
-fn blank_boot_disk(
-    merged: &Merged<'_>,
-    order: &[BootDevice],
-    path: FieldPath,
-    findings: &mut Findings,
-) {
-    let blank = merged.disks.iter().all(|item| {
-        item.pick("image", |disk| disk.image.as_ref())
-            .value
-            .is_none()
-            && item
-                .pick("selector", |disk| disk.selector.as_ref())
-                .value
-                .is_none()
-            && item
-                .pick("volumeName", |disk| disk.volume_name.as_deref())
-                .value
-                .is_none()
-    });
-    if blank && order == [BootDevice::Disk] && merged.is_complete() {
-        findings.warn(
-            Code::BlankBootDisk,
-            &format!(
-                "{path}: every disk is blank and nothing else boots; add an image or 'network'"
-            ),
-        );
+/// Rule [`Code::NothingToBoot`]. Without the template of its name, a Machine may have more to boot from than it says.
+fn nothing_to_boot(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    let merged = lookup.merged;
+    let order = written_order(merged).value.unwrap_or_default();
+    let asks_network = order.iter().any(|it| it == BootDevice::Network.as_str());
+    let boots = merged.disks.iter().any(is_filled) || merged.cdroms.iter().any(holds_image);
+    if boots || asks_network || !merged.is_complete() {
+        return;
     }
+    let disks = if merged.disks.is_empty() {
+        "the Machine has no disk"
+    } else {
+        "every disk is blank"
+    };
+    let text = format!(
+        "spec.disks: {disks}, so there is nothing to boot from; give a disk an image, add a CD-ROM, or set bootOrder: [network]"
+    );
+    findings.warn(Code::NothingToBoot, &text);
+}
+
+/// Whether a disk has a content from its start: an image, or a volume that exists.
+fn is_filled(item: &Item<'_, Disk>) -> bool {
+    let exists = |disk: &Disk| {
+        let is_bound = disk.selector.is_some() || disk.volume_name.is_some();
+        (is_bound || disk.claim_name.is_some()).then_some(())
+    };
+    let has_image = item.pick("image", |disk| disk.image.as_ref()).value;
+    has_image.is_some() || item.pick("volumeName", exists).value.is_some()
 }
 
 /// Sets the boot order of each device, from 1: by class, within a class in the order of the spec. `names`: of the disks

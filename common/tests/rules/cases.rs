@@ -19,6 +19,9 @@ use crate::paths;
 /// Texts in a refusal that make Flux delete an object and create it again.
 const DANGEROUS: [&str; 2] = ["is immutable", "immutable field"];
 
+/// The warning that a Machine has nothing to boot from.
+pub(crate) const BOOT: &str = "NothingToBoot";
+
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(crate) enum Kind {
     #[default]
@@ -259,7 +262,12 @@ impl Case {
             let wanted = self.becomes.as_ref()?;
             (!contains(block, wanted)).then(|| format!("becomes {block:#}"))
         };
-        differs("warns", &self.warns, &admitted.warnings)
+        let mut warnings = admitted.warnings.clone();
+        // Almost every case has blank disks only.
+        let judges_boot =
+            self.reported_codes().contains(BOOT) || self.passes.iter().any(|code| code == BOOT);
+        warnings.retain(|line| judges_boot || code_of(line) != BOOT);
+        differs("warns", &self.warns, &warnings)
             .or_else(|| differs("notes", self.notes.as_ref()?, &admitted.notes))
             .or_else(became)
     }

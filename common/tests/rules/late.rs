@@ -6,7 +6,7 @@ use common::admission::Stage;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::cases::{Kind, code_of};
+use crate::cases::{BOOT, Kind, code_of};
 use crate::corpus::code;
 use crate::harness::{
     ReviewContext, SettingsOverrides, catalog, fields_and_codes, messages, object, path, yaml,
@@ -75,7 +75,10 @@ impl Late {
             return match context.admit(&object) {
                 Ok(admitted) => {
                     let codes = admitted.warnings.iter().map(|line| code_of(line));
-                    let warned: BTreeSet<_> = codes.map(str::to_owned).collect();
+                    let mut warned: BTreeSet<_> = codes.map(str::to_owned).collect();
+                    if !self.warned.contains(BOOT) {
+                        warned.remove(BOOT);
+                    }
                     (warned != self.warned).then(|| format!("is warned of with {warned:?}"))
                 }
                 Err(verdict) => Some(format!("is refused: {:?}", messages(&verdict))),
