@@ -156,6 +156,11 @@ async fn everything_rendered_is_accepted_by_the_api_server() {
         "metadata": {"name": OPERATOR_NAMESPACE, "labels": labels},
     });
     lab.apply(&namespace).await.unwrap();
+    // That of everything.yaml for images.
+    let images = json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "machine-images"},
+    });
+    lab.apply(&images).await.unwrap();
     for (group, version, kind) in [
         ("cert-manager.io", "v1", "Issuer"),
         ("cert-manager.io", "v1", "Certificate"),

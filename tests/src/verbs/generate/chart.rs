@@ -28,12 +28,13 @@ pub(super) const CRDS: &str = "manifests/charts/kubevirt-operator/templates/crds
 /// A text of the installation and its replacement in the chart.
 type Replacement = (&'static str, &'static str);
 
-const CONTROLLER_RBAC: [Replacement; 1] = [(
-    "ServiceAccount
+const CONTROLLER_RBAC: [Replacement; 2] = [
+    (
+        "ServiceAccount
 metadata:
   name: kubevirt-operator-controller-manager
 ",
-    "ServiceAccount
+        "ServiceAccount
 metadata:
   name: kubevirt-operator-controller-manager
   {{- with .Values.controller.serviceAccount.annotations }}
@@ -41,7 +42,16 @@ metadata:
     {{- toYaml . | nindent 4 }}
   {{- end }}
 ",
-)];
+    ),
+    (
+        "  name: kubevirt-operator-images
+  namespace: {{ .Release.Namespace }}
+",
+        "  name: kubevirt-operator-images
+  namespace: {{ .Values.controller.imageNamespace | default .Release.Namespace }}
+",
+    ),
+];
 
 const WEBHOOK_RBAC: [Replacement; 4] = [
     (
