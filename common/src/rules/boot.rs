@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::api::choice::{Backend, BootDevice, Choice as _};
 use crate::api::machine::{Cdrom, Disk};
 use crate::api::machine_image::PinnedImage;
-use crate::api::normalized::{NormalizedCdrom, NormalizedDisk, NormalizedNetwork};
+use crate::api::normalized::NormalizedCdrom;
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::{ClassRequest, Item, Leaf, Merged, Pins};

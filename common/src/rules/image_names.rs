@@ -12,7 +12,7 @@ use crate::violation::{Findings, Kind, Reference, Violation};
 use crate::words::{did_you_mean, nearest_first};
 
 use super::form;
-use super::rule::{Check, ImageRequest, rules};
+use super::rule::{Check, ImageRequest, Settings, rules};
 
 rules! {
     "references" Check::Image(images), on MACHINES, Always {
@@ -120,7 +120,12 @@ pub(crate) fn kept(
 }
 
 /// Rule [`Code::TemplateImageNotFound`].
-fn template_images(merged: &Merged<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
+fn template_images(
+    merged: &Merged<'_>,
+    catalog: &dyn Catalog,
+    _: &Settings,
+    findings: &mut Findings,
+) {
     for item in &merged.disks {
         let leaf = item.image_name();
         let name = leaf.value.filter(|name| form::is_object_name(name));

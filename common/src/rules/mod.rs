@@ -121,7 +121,7 @@ pub const ALL: &[&[Rule]] = &[
 ];
 
 /// The families, in the order of the documentation. Each has a table of cases of its name.
-pub const FAMILIES: [&str; 18] = [
+pub const FAMILIES: [&str; 19] = [
     "form",
     "references",
     "sizing",
