@@ -49,6 +49,8 @@ fn check(
         networks,
         boot_order,
         domain,
+        os,
+        drivers,
         cloud_init,
         display,
         console,
@@ -71,6 +73,8 @@ fn check(
         display: display.map(Display::from),
         console,
         termination_grace_period_seconds,
+        os,
+        drivers,
         ..MachineSpec::default()
     };
     let intent = Intent {

@@ -106,6 +106,24 @@ pub(crate) fn given_once() -> [Value; 2] {
     ]
 }
 
+/// That nothing for cloud-init is beside an answer file.
+pub(crate) fn sysprep_alone() -> Value {
+    let others = [
+        "cloudConfig",
+        "metaData",
+        "networkConfig",
+        "networkData",
+        "networkDataSecretRef",
+        "secretRef",
+        "userData",
+    ];
+    let others = others.map(|field| format!("has(self.{field})")).join(" || ");
+    rule(
+        &format!("!has(self.sysprep) || !({others})"),
+        "an answer file is in place of all data for cloud-init",
+    )
+}
+
 /// The rule that a machine without a screen has none of these fields of a screen.
 pub(crate) fn no_display(fields: &[&str]) -> Value {
     let has = fields.iter().map(|field| format!("has(self.{field})"));

@@ -67,12 +67,19 @@ choices! {
         /// A libvirt domain on a `LibvirtHost`.
         Libvirt = "libvirt",
     }
-    /// Family of the operating system in an image.
-    ImageOs {
+    /// Family of an operating system.
+    OsFamily {
         /// Linux.
         Linux = "linux",
         /// Windows.
         Windows = "windows",
+    }
+    /// Devices that a guest has drivers for.
+    Drivers {
+        /// Those that the operating system brings along.
+        Inbox = "inbox",
+        /// Virtio drivers, which are in the image or are installed from a CD-ROM.
+        Virtio = "virtio",
     }
     /// Desired power state of a machine.
     PowerState {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::choice::{Choice as _, ImageOs};
+use super::choice::{Choice as _, OsFamily};
 use super::lenient::{or_absent, readable_items};
 use super::machine::Image;
 use super::normalized::{ImagePin, PinnedDataSource};
@@ -59,7 +59,7 @@ pub struct MachineImageSpec {
     pub min_disk_size: Option<String>,
     /// Family of the operating system in the image: linux or windows. Default: not said.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<ImageOs>")]
+    #[schemars(with = "Option<OsFamily>")]
     pub os: Option<String>,
     /// Source of the image.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -178,7 +178,7 @@ impl MachineImageSpec {
                 data_source,
                 efi: self.firmware.as_ref().and_then(|firmware| firmware.efi),
                 min_disk_size: self.min_disk_size.as_ref()?.parse().ok()?,
-                os: self.os.as_deref().and_then(ImageOs::parse),
+                os: self.os.as_deref().and_then(OsFamily::parse),
             },
         })
     }

@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choice::{
-    AccessMode, Backend, DiskBus, DisplayType, FirmwareType, ImageOs, MachineType, NicModel,
+    AccessMode, Backend, DiskBus, DisplayType, FirmwareType, OsFamily, MachineType, NicModel,
     PowerState, ReclaimPolicy, TemplateSource, VideoModel, VolumeMode,
 };
 use super::machine::Image;
@@ -77,6 +77,9 @@ pub struct Normalized {
     /// Labels that a node or host must have to run the machine.
     #[schemars(with = "BTreeMap<String, schema::LabelValue>", extend("maxProperties" = bounds::LABELS_MAX))]
     pub node_selector: BTreeMap<String, String>,
+    /// Family of the operating system of the guest. Absent: not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub os: Option<OsFamily>,
     /// Desired power state: Running or Stopped.
     pub power_state: PowerState,
     /// Template that was merged into the spec, with its content at that time. Absent without a template.
@@ -313,7 +316,7 @@ pub struct ImagePin {
     pub min_disk_size: Bytes,
     /// Family of the operating system: linux or windows. Absent: the image does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub os: Option<ImageOs>,
+    pub os: Option<OsFamily>,
 }
 
 /// A DataSource of CDI.

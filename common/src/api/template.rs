@@ -56,6 +56,14 @@ pub struct MachineTemplateSpec {
     /// otherwise. Default false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_protection: Option<bool>,
+    /// Family of the operating system of the guest, with the defaults of a Machine: linux or windows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<OsFamily>")]
+    pub os: Option<String>,
+    /// Drivers that the guest has: inbox or virtio.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Drivers>")]
+    pub drivers: Option<String>,
     /// CPU and memory, with the fields of a Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
@@ -117,10 +125,18 @@ pub struct TemplateContent {
     /// Virtual hardware of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<Domain>,
+    /// Drivers that the guest has: inbox or virtio.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Drivers>")]
+    pub drivers: Option<String>,
     /// Network cards of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::NETWORKS_MAX))]
     pub networks: Option<Vec<Network>>,
+    /// Family of the operating system of the guest: linux or windows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<OsFamily>")]
+    pub os: Option<String>,
     /// CPU and memory of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
@@ -135,6 +151,8 @@ impl From<MachineTemplateSpec> for TemplateContent {
             description: _,
             deprecated: _,
             deletion_protection,
+            os,
+            drivers,
             resources,
             disks,
             networks,
@@ -153,7 +171,9 @@ impl From<MachineTemplateSpec> for TemplateContent {
             disks,
             display,
             domain,
+            drivers,
             networks,
+            os,
             resources,
             termination_grace_period_seconds,
         }

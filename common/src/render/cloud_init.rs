@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::identity::digest;
 use super::json_yaml;
-use crate::api::machine::{CloudInit, OpenObject, SecretKeyRef};
+use crate::api::machine::{CloudInit, OpenObject, SecretKeyRef, Sysprep};
 use crate::bounds::CLOUD_INIT_INLINE_MAX;
 use crate::names;
 
@@ -135,7 +135,13 @@ pub struct CloudInitPlan {
     /// Absent in the digests of earlier releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     generated: Option<Source>,
+    /// Whether the user data are an answer file of Windows Setup. Absent in the digests of earlier releases.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_sysprep: bool,
 }
+
+/// The file that Windows Setup reads from the root of a CD-ROM, and the key of the Secret that has it.
+pub(super) const ANSWER_FILE: &str = "autounattend.xml";
 
 /// The text that the guest gets of user data in the form of an object; `None` if the object is empty.
 pub fn cloud_config_text(object: &OpenObject) -> Option<String> {
@@ -150,6 +156,9 @@ pub fn network_config_text(OpenObject(fields): &OpenObject) -> Option<String> {
 impl From<&CloudInit> for CloudInitPlan {
     /// Inline data has priority over a Secret. An empty text and an empty object count as absent.
     fn from(spec: &CloudInit) -> Self {
+        if let Some(sysprep) = &spec.sysprep {
+            return Self::answer_file(sysprep);
+        }
         let cloud_config = spec.cloud_config.as_ref().and_then(cloud_config_text);
         let network_config = spec.network_config.as_ref().and_then(network_config_text);
         Self {
@@ -167,6 +176,7 @@ impl From<&CloudInit> for CloudInitPlan {
             ),
             meta: spec.meta_data.clone().filter(|meta| !meta.is_empty()),
             generated: None,
+            is_sysprep: false,
         }
     }
 }
@@ -189,11 +199,25 @@ fn source(
 }
 
 impl CloudInitPlan {
+    fn answer_file(sysprep: &Sysprep) -> Self {
+        let secret = sysprep.secret_ref.as_ref();
+        let name = secret.and_then(|secret| secret.name.clone());
+        let source = name.map(|name| {
+            let key = ANSWER_FILE.to_owned();
+            Source::Secret(SecretKey { name, key })
+        });
+        Self {
+            is_sysprep: source.is_some(),
+            user: source,
+            ..Self::default()
+        }
+    }
+
     /// The plan with network data for the addresses of the Machine's cards, unless the user gives network data.
     #[must_use]
     pub fn with_network_configuration(mut self, network: Option<String>) -> Self {
         self.generated = network
-            .filter(|_| self.network.is_none())
+            .filter(|_| self.network.is_none() && !self.is_sysprep)
             .map(Source::Inline);
         self
     }
@@ -215,7 +239,7 @@ impl CloudInitPlan {
         self.meta.is_none()
             && match source {
                 Source::Inline(text) => text.len() <= CLOUD_INIT_INLINE_MAX,
-                Source::Secret(secret) => secret.key == part.key(),
+                Source::Secret(secret) => self.is_sysprep || secret.key == part.key(),
             }
     }
 

@@ -10,7 +10,7 @@ use crate::violation::{Findings, Kind, Violation};
 use crate::words::quoted;
 
 use super::rule::{Check, Parts, Subject, rules};
-use super::{boot, form};
+use super::{boot, form, guest_os};
 
 rules! {
     "firmware" Check::Part(features), on MACHINES_AND_TEMPLATES, Always {
@@ -77,25 +77,34 @@ fn bootloader(
     })
 }
 
-/// Whether UEFI is requested, else whether the MachineImage needs it that the machine boots from.
+/// Whether UEFI is requested, else whether the MachineImage needs it that the machine boots from, else whether Windows
+/// does.
 pub(crate) fn efi(merged: &Merged<'_>) -> Leaf<bool> {
     let written = bootloader(merged, "domain.firmware.bootloader.efi", |bootloader| {
         bootloader.efi
     });
     let of_image = || boot::boot_image(merged)?.pin.efi;
-    Leaf {
+    let leaf = Leaf {
         value: written.value.or_else(of_image),
         ..written
-    }
+    };
+    guest_os::or_windows(leaf, merged)
 }
 
-/// Whether Secure Boot is requested.
+/// Whether Secure Boot is requested, else whether it is the default: on Windows with UEFI and a machine type that has it.
 pub(crate) fn secure_boot(merged: &Merged<'_>) -> Leaf<bool> {
-    bootloader(
+    let written = bootloader(
         merged,
         "domain.firmware.bootloader.secureBoot",
         |bootloader| bootloader.secure_boot,
-    )
+    );
+    let machine_type = machine_type_name(merged).value.and_then(MachineTypeName::parse);
+    let has_it = machine_type.is_none_or(|name| MachineType::from(name) != MachineType::Pc);
+    if is(efi(merged), true) && has_it {
+        guest_os::or_windows(written, merged)
+    } else {
+        written
+    }
 }
 
 /// Whether ACPI is requested.
@@ -108,9 +117,10 @@ pub(crate) fn apic(merged: &Merged<'_>) -> Leaf<bool> {
     feature(merged, "domain.features.apic", |features| features.apic)
 }
 
-/// Whether enlightenments for Windows are requested.
+/// Whether enlightenments for Windows are requested, which is the default on Windows.
 pub(crate) fn hyperv(merged: &Merged<'_>) -> Leaf<bool> {
-    feature(merged, "domain.features.hyperv", |features| features.hyperv)
+    let written = feature(merged, "domain.features.hyperv", |features| features.hyperv);
+    guest_os::or_windows(written, merged)
 }
 
 /// The features: rule [`Code::HypervNeedsAcpi`].

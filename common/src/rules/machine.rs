@@ -7,7 +7,7 @@ use crate::field_path::FieldPath;
 use crate::normalize::{Leaf, Merged};
 use crate::violation::{Findings, Kind, Violation};
 
-use super::form;
+use super::{form, guest_os};
 use super::rule::{Check, Parts, Subject, rules};
 
 rules! {
@@ -72,7 +72,11 @@ pub(super) fn requested_grace_period(merged: &Merged<'_>) -> Leaf<i64> {
 /// Rule [`Code::InvalidGracePeriod`].
 fn grace_period(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
     let leaf = requested_grace_period(subject.merged);
-    let Some(seconds) = leaf.value else { return };
+    let Some(seconds) = leaf.value else {
+        let is_windows = guest_os::is_windows(subject.merged);
+        parts.grace_period = is_windows.then_some(guest_os::WINDOWS_GRACE_PERIOD);
+        return;
+    };
     let valid = u32::try_from(seconds).ok();
     parts.grace_period = valid.filter(|seconds| *seconds <= GRACE_PERIOD_MAX);
     if parts.grace_period.is_none() {

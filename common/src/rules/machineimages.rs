@@ -1,7 +1,7 @@
 //! MachineImages themselves. Names of them in Machines are checked where they are looked up.
 
 use crate::api::choice::Backend;
-use crate::api::choice::{Choice as _, ImageOs};
+use crate::api::choice::{Choice as _, OsFamily};
 use crate::api::machine_image::{MachineImageSource, MachineImageSpec};
 use crate::bounds::TEXT_MAX;
 use crate::code::Code;
@@ -164,11 +164,11 @@ fn os(spec: &MachineImageSpec, findings: &mut Findings) {
     if let Some(text) = spec
         .os
         .as_deref()
-        .filter(|text| ImageOs::parse(text).is_none())
+        .filter(|text| OsFamily::parse(text).is_none())
     {
         let path = FieldPath::field("os");
         let code = Code::UnsupportedImageOs;
-        findings.deny(form::unsupported::<ImageOs>(path, text, code));
+        findings.deny(form::unsupported::<OsFamily>(path, text, code));
     }
 }
 

@@ -22,6 +22,7 @@ pub(crate) mod display;
 mod existing_claims;
 mod firmware;
 pub(crate) mod form;
+pub(crate) mod guest_os;
 mod hosts;
 mod image_names;
 mod image_url;
@@ -90,6 +91,7 @@ pub const ALL: &[&[Rule]] = &[
     existing_claims::RULES,
     cloud_init::RULES,
     machine::RULES,
+    guest_os::RULES,
     sizing::RULES,
     disks::lists::RULES,
     disks::RULES,
@@ -316,6 +318,7 @@ pub(crate) fn resolve(
         machine_type: parts.machine_type?,
         firmware: parts.firmware?,
         tpm: parts.tpm,
+        os: parts.os,
         timezone: parts.timezone,
         termination_grace_period_seconds: parts.grace_period,
         features: parts.features?,

@@ -14,6 +14,7 @@ use crate::violation::{Findings, Kind, Violation};
 use crate::words::titled;
 
 use super::form;
+use super::guest_os;
 use super::name_form::NameForm;
 use super::nic_addresses;
 use super::rule::{Check, Parts, Subject, rules};
@@ -82,7 +83,7 @@ fn networks(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
         parts.networks = Some(vec![NormalizedNetwork {
             name: names::DEFAULT_NIC.to_owned(),
             network_name: None,
-            model: NicModel::Virtio,
+            model: default_model(merged),
             mac_address: None,
             boot_order: None,
             ip_addresses: vec![],
@@ -96,6 +97,15 @@ fn networks(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
         .collect::<Vec<_>>()
         .into_iter()
         .collect();
+}
+
+/// The model of a card that names none.
+fn default_model(merged: &Merged<'_>) -> NicModel {
+    if guest_os::lacks_virtio(merged) {
+        NicModel::E1000e
+    } else {
+        NicModel::Virtio
+    }
 }
 
 fn nic(
@@ -115,7 +125,7 @@ fn nic(
     }
     let model = form::choice(
         item.pick("model", |nic| nic.model.as_deref()),
-        NicModel::Virtio,
+        default_model(merged),
         Code::UnsupportedNicModel,
         findings,
     );

@@ -18,7 +18,9 @@ use std::sync::Arc;
 
 use super::cloud_init::schema::CloudInitSchema;
 use super::libvirthosts::intent::HostIntent;
-use crate::api::choice::{Backend, BootDevice, MachineType, PowerState, ReclaimPolicy};
+use crate::api::choice::{
+    Backend, BootDevice, MachineType, OsFamily, PowerState, ReclaimPolicy,
+};
 use crate::api::kind::ObjectKind;
 use crate::api::machine::MachineSpec;
 use crate::api::machine_image::{MachineImageSpec, PinnedImage};
@@ -311,6 +313,8 @@ pub(crate) struct Parts {
     pub(crate) display: Option<NormalizedDisplay>,
     /// Also `None` for a Machine that says nothing about its console.
     pub(crate) console: Option<NormalizedConsole>,
+    /// Also `None` for a Machine whose operating system is not known.
+    pub(crate) os: Option<OsFamily>,
     pub(crate) tpm: Option<NormalizedTpm>,
     pub(crate) timezone: Option<String>,
     pub(crate) grace_period: Option<u32>,

@@ -11,6 +11,7 @@ use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Violation};
 use crate::words::counted;
 
+use super::guest_os;
 use super::quantities::{self, Range};
 use super::rule::{Check, Parts, Subject, rules};
 
@@ -65,7 +66,8 @@ const MEMORY: Range = Range {
     likely_max: Bytes::mib(128 * 1024),
 };
 
-/// The requested cores, threads, sockets and `maxSockets`.
+/// The requested cores, threads, sockets and `maxSockets`. On Windows the cores are sockets unless there is a number of
+/// sockets.
 pub(crate) fn cpu_leaves(merged: &Merged<'_>) -> [Leaf<i64>; 4] {
     let pick = |field, get: fn(&Cpu) -> Option<i64>| {
         merged.pick(
@@ -74,10 +76,18 @@ pub(crate) fn cpu_leaves(merged: &Merged<'_>) -> [Leaf<i64>; 4] {
             |template| template.resources.as_ref()?.cpu.as_ref().and_then(get),
         )
     };
+    let cores = pick("resources.cpu.cores", |cpu| cpu.cores);
+    let sockets = pick("resources.cpu.sockets", |cpu| cpu.sockets);
+    let [cores, sockets] = if sockets.value.is_none() && guest_os::is_windows(merged) {
+        // vCPUs that are sockets can grow while the guest runs.
+        [sockets, cores]
+    } else {
+        [cores, sockets]
+    };
     [
-        pick("resources.cpu.cores", |cpu| cpu.cores),
+        cores,
         pick("resources.cpu.threads", |cpu| cpu.threads),
-        pick("resources.cpu.sockets", |cpu| cpu.sockets),
+        sockets,
         pick("resources.cpu.maxSockets", |cpu| cpu.max_sockets),
     ]
 }

@@ -10,7 +10,7 @@ use crate::field_path::FieldPath;
 use crate::normalize::{Leaf, Merged, unspecified_efi_state};
 use crate::violation::Findings;
 
-use super::firmware;
+use super::{firmware, guest_os};
 use super::rule::{Check, Lookup, Parts, Subject, rules};
 
 rules! {
@@ -69,6 +69,9 @@ pub(super) fn tpm_path(merged: &Merged<'_>) -> FieldPath {
     let written = pick(merged, "domain.devices.tpm", |domain| {
         domain.devices.as_ref()?.tpm.as_ref()
     });
+    if written.value.is_none() && guest_os::is_windows(merged) {
+        return guest_os::family(merged).path;
+    }
     written.path
 }
 
@@ -77,18 +80,19 @@ pub(super) fn persistent_efi(merged: &Merged<'_>, is_unspecified: bool) -> Optio
     efi(merged).value.or((!is_unspecified).then_some(true))
 }
 
-/// The TPM that is requested.
+/// The TPM that is requested, else a persistent one on Windows.
 pub(super) fn requested_tpm(merged: &Merged<'_>) -> Option<NormalizedTpm> {
     let is_written = pick(merged, "domain.devices.tpm", |domain| {
         domain.devices.as_ref()?.tpm.as_ref()
     });
     let enabled = tpm_field(merged, "domain.devices.tpm.enabled", |tpm| tpm.enabled);
-    let is_enabled = enabled.value.unwrap_or(is_written.value.is_some());
+    let is_windows = guest_os::is_windows(merged);
+    let is_enabled = enabled.value.unwrap_or(is_written.value.is_some() || is_windows);
     let persistent = tpm_field(merged, "domain.devices.tpm.persistent", |tpm| {
         tpm.persistent
     });
     is_enabled.then(|| NormalizedTpm {
-        persistent: persistent.value.unwrap_or(false),
+        persistent: persistent.value.unwrap_or(is_windows),
     })
 }
 

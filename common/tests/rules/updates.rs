@@ -97,6 +97,11 @@ fn changed(field: Field) -> Value {
         Field::MetaData => cloud_init(json!({"metaData": {"a": "b"}})),
         Field::UserDataSecret => cloud_init(json!({"userData": null, "secretRef": {"name": "x"}})),
         Field::NetworkDataSecret => cloud_init(json!({"networkDataSecretRef": {"name": "x"}})),
+        Field::Sysprep => cloud_init(json!({
+            "userData": null, "sysprep": {"secretRef": {"name": "x"}},
+        })),
+        Field::Os => json!({"os": "windows"}),
+        Field::Drivers => json!({"drivers": "virtio"}),
         Field::DisplayType => json!({"display": {"type": "none"}}),
         Field::DisplayVideo => json!({"display": {"video": "virtio"}}),
         Field::DisplayPassword => json!({"display": {"passwordSecretRef": {"name": "x"}}}),
@@ -178,6 +183,10 @@ fn change(field: Field, backend: Backend, power_state: &str) -> Changed {
     let (mut old, mut new) = (before(), changed(field));
     if field == Field::SecureBoot {
         old["domain"] = json!({"firmware": {"bootloader": {"efi": true}}});
+    }
+    if matches!(field, Field::Drivers | Field::Sysprep) {
+        old["os"] = json!("windows");
+        new["os"] = json!("windows");
     }
     if field == Field::PersistentEfi {
         old["domain"] = json!({"firmware": {"bootloader": {"efi": true, "persistent": false}}});

@@ -87,6 +87,7 @@ pub fn block() -> Normalized {
             kind: FirmwareType::Bios,
             secure_boot: None,
         },
+        os: None,
         tpm: None,
         timezone: None,
         termination_grace_period_seconds: None,

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::display::LocalSecretRef;
 use crate::api::{cel, schema};
 use crate::bounds;
 
@@ -13,10 +14,10 @@ use crate::bounds;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenObject(pub Map<String, Value>);
 
-/// Data that cloud-init reads inside the guest. The controller passes it on unchanged.
+/// Data that cloud-init, or Windows Setup, reads inside the guest. The controller passes it on unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("allOf" = cel::given_once()))]
+#[schemars(extend("allOf" = cel::given_once(), "x-kubernetes-validations" = [cel::sysprep_alone()]))]
 pub struct CloudInit {
     /// User data as an object, a cloud-config: the guest gets the line #cloud-config and the object as JSON,
     /// which is YAML. At most 262144 bytes as JSON, 10000 values and 32 levels. Not beside userData.
@@ -48,6 +49,19 @@ pub struct CloudInit {
     /// Secret that holds the network configuration. Not read if networkData or networkConfig is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_data_secret_ref: Option<SecretKeyRef>,
+    /// Answer file of Windows Setup, in place of all other fields. Needs os: windows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sysprep: Option<Sysprep>,
+}
+
+/// Answer file of Windows Setup.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Sysprep {
+    /// Secret with the answer file under the key autounattend.xml.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<LocalSecretRef>", required)]
+    pub secret_ref: Option<LocalSecretRef>,
 }
 
 /// Data for cloud-init in a template: without references to Secrets, which are objects of one namespace. The block of
@@ -99,6 +113,7 @@ impl From<&TemplateCloudInit> for CloudInit {
             meta_data,
             secret_ref: None,
             network_data_secret_ref: None,
+            sysprep: None,
         }
     }
 }
@@ -114,8 +129,11 @@ impl CloudInit {
     }
 
     /// The data of a Machine with this data and of its template: user data and network configuration are the Machine's
-    /// if it has any in any form, and metadata is merged by key.
+    /// if it has any in any form, and metadata is merged by key. An answer file is in place of all of them.
     fn over(&self, template: &TemplateCloudInit) -> Self {
+        if self.sysprep.is_some() {
+            return self.clone();
+        }
         let mut merged = Self::from(template);
         if self.has_user_data() || self.secret_ref.is_some() {
             merged.user_data.clone_from(&self.user_data);

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::cloud_init::{
-    CloudInit, OpenObject, SecretKeyRef, TemplateCloudInit, is_object, is_text,
+    CloudInit, OpenObject, SecretKeyRef, Sysprep, TemplateCloudInit, is_object, is_text,
 };
 pub use self::display::{Console, Display, LocalSecretRef, TemplateDisplay};
 pub use self::domain::{
@@ -24,7 +24,7 @@ pub use self::resources::{Cpu, Memory, Resources};
 pub use self::storage::{Cdrom, Disk, Image, ImageSecretRef, VolumeSelector};
 
 use super::cel;
-use super::choice::{Backend, BootDevice, PowerState};
+use super::choice::{Backend, BootDevice, Drivers, OsFamily, PowerState};
 use super::normalized::Normalized;
 use super::schema;
 use crate::bounds;
@@ -89,6 +89,20 @@ pub struct MachineSpec {
     /// the machine, set it to false first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_protection: Option<bool>,
+
+    /// Family of the operating system of the guest: linux or windows. Default: the template's value, else that of the
+    /// MachineImage that the machine boots from. With windows, the defaults of other fields are those that Windows
+    /// needs: domain.features.hyperv, UEFI with Secure Boot, a persistent TPM, disks on sata and network cards e1000e
+    /// (see drivers), cores as sockets, and 3600 seconds to shut down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<OsFamily>")]
+    pub os: Option<String>,
+
+    /// Drivers that the guest has: inbox or virtio. With virtio, disks and network cards are virtio by default on
+    /// Windows, too. Default: the template's value, else inbox on Windows and virtio otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Drivers>")]
+    pub drivers: Option<String>,
 
     /// CPU and memory. Default of each field: the template's value.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use super::identity::{machine_owner, metadata};
-use super::types::{LocalReference, NoCloud, Secret, SecretVolume, Volume};
+use super::types::{AnswerFile, LocalReference, NoCloud, Secret, SecretVolume, Volume};
 use crate::names;
 use crate::render::cloud_init::{CloudInitPlan, Part, SecretKey, SecretValue, Source, meta_data};
 use crate::render::identity::Identity;
@@ -75,6 +75,15 @@ impl CloudInitPlan {
                 secret: Some(SecretVolume {
                     secret_name: own_secret,
                     volume_label: VOLUME_LABEL.to_owned(),
+                }),
+                ..volume
+            });
+        }
+        if self.is_sysprep {
+            let name = self.mounted_secrets().next()?.to_owned();
+            return Some(Volume {
+                sysprep: Some(AnswerFile {
+                    secret: LocalReference { name },
                 }),
                 ..volume
             });

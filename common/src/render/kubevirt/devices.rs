@@ -1,10 +1,10 @@
 //! Disks, CD-ROM drives and network cards, each with its volume or network.
 
 use super::types::{
-    ClaimSource, Devices, Disk, DiskTarget, Interface, Multus, Network, Present, Tpm, Video, Volume,
+    ClaimSource, Devices, Disk, DiskTarget, Input, Interface, Multus, Network, Present, Tpm, Video, Volume,
 };
 use super::volume::{claim_of_medium, medium};
-use crate::api::choice::{AccessMode, Choice as _, DiskBus, DisplayType, NicModel};
+use crate::api::choice::{AccessMode, Choice as _, DiskBus, DisplayType, NicModel, OsFamily};
 use crate::api::normalized::{AnyDisk, Normalized, NormalizedCpu, NormalizedNetwork};
 use crate::names;
 use crate::render::identity::Identity;
@@ -110,8 +110,18 @@ fn guest_disk(disk: AnyDisk<'_>) -> Disk {
 }
 
 /// The disk with cloud-init's data, on the bus of the first disk: a guest that boots from this bus has
-/// a driver for it.
-pub(super) fn cloud_init_disk(block: &Normalized) -> Disk {
+/// a driver for it. Windows Setup looks for an answer file on CD-ROMs.
+pub(super) fn cloud_init_disk(block: &Normalized, is_cdrom: bool) -> Disk {
+    if is_cdrom {
+        return Disk {
+            name: names::CLOUD_INIT_DISK.to_owned(),
+            cdrom: Some(DiskTarget {
+                bus: DiskBus::Sata.as_str().to_owned(),
+                readonly: None,
+            }),
+            ..Disk::default()
+        };
+    }
     let disks = block.all_disks();
     let bus = disks.first().map_or(DiskBus::Virtio, |disk| disk.bus());
     Disk {
@@ -133,6 +143,12 @@ pub(super) fn devices(block: &Normalized, disks: Vec<Disk>, interfaces: Vec<Inte
         sockets: block.cpu.max_sockets,
         ..block.cpu
     };
+    // The pointer of a screen is where the viewer's is, without drivers in the guest.
+    let tablet = (block.os == Some(OsFamily::Windows)).then(|| Input {
+        bus: "usb".into(),
+        name: "tablet".into(),
+        r#type: "tablet".into(),
+    });
     let has_display = block.display_type() != DisplayType::None;
     Devices {
         autoattach_graphics_device: (!has_display).then_some(false),
@@ -147,6 +163,7 @@ pub(super) fn devices(block: &Normalized, disks: Vec<Disk>, interfaces: Vec<Inte
         // need a restart.
         network_interface_multiqueue: (virtio && maximum.vcpus() > 1).then_some(true),
         disks,
+        inputs: tablet.into_iter().collect(),
         interfaces,
         rng: Some(Present {}),
         tpm: block.tpm.map(|tpm| Tpm {

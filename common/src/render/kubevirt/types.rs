@@ -279,6 +279,8 @@ objects! {
         autoattach_pod_interface: Option<bool>,
         /// Disks and CD-ROM drives.
         disks: Vec<Disk>,
+        /// Input devices besides keyboard and mouse.
+        inputs: Vec<Input>,
         /// Network cards.
         interfaces: Vec<Interface>,
         /// Whether the output of the serial console is kept; absent: by the setting of the cluster.
@@ -291,6 +293,15 @@ objects! {
         tpm: Option<Tpm>,
         /// Graphics card; absent: KubeVirt chooses.
         video: Option<Video>,
+    }
+    /// An input device.
+    Input {
+        /// Bus: `usb` or `virtio`.
+        bus: String,
+        /// Name of the device.
+        name: String,
+        /// Kind: `tablet`.
+        r#type: String,
     }
     /// An emulated TPM 2.0.
     Tpm {
@@ -365,6 +376,13 @@ objects! {
         cloud_init_no_cloud: Option<NoCloud>,
         /// A file system with the keys of a Secret as files.
         secret: Option<SecretVolume>,
+        /// An answer file of Windows Setup.
+        sysprep: Option<AnswerFile>,
+    }
+    /// An answer file of Windows Setup.
+    AnswerFile {
+        /// The Secret with the key `autounattend.xml`.
+        secret: LocalReference,
     }
     /// A PersistentVolumeClaim as a volume.
     ClaimSource {

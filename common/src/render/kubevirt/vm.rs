@@ -42,7 +42,7 @@ pub fn virtual_machine(input: &VirtualMachineInput<'_>) -> VirtualMachine {
     let VirtualMachineInput { machine, block, .. } = input;
     let (mut disks, mut volumes) = devices::disks(machine, block);
     if let Some(volume) = input.cloud_init.volume(machine) {
-        disks.push(devices::cloud_init_disk(block));
+        disks.push(devices::cloud_init_disk(block, volume.sysprep.is_some()));
         volumes.push(volume);
     }
     let (interfaces, networks) = devices::networks(machine, block, |network| {

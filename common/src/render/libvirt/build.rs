@@ -8,7 +8,9 @@ use super::domain::{Domain, VirtType};
 use super::identity::{console_log_name, domain_name, domain_uuid};
 use super::limits::{DiskLimits, GuestLimits};
 use super::metadata::DomainMetadata;
-use crate::api::choice::{AccessMode, Choice as _, CpuMode, FirmwareType, MachineType};
+use crate::api::choice::{
+    AccessMode, Choice as _, CpuMode, FirmwareType, MachineType, OsFamily,
+};
 use crate::api::normalized::{Firmware, Normalized, NormalizedMemory};
 use crate::names;
 use crate::quantity::Bytes;
@@ -146,9 +148,13 @@ fn disks(input: &DomainInput<'_>) -> Vec<Disk> {
         boot_order: it.boot_order,
         ..drive(&it.name, bus, input.volumes.get(&it.name).cloned())
     });
-    // Kernels of cloud images often have drivers for virtio devices only, which virtio-scsi is.
+    // Kernels of cloud images often have drivers for virtio devices only, which virtio-scsi is. Windows has none.
+    let seed_bus = match block.os {
+        Some(OsFamily::Windows) => bus,
+        Some(OsFamily::Linux) | None => "scsi",
+    };
     let seed = input.seed.cloned();
-    let seed = seed.map(|seed| drive(names::CLOUD_INIT_DISK, "scsi", Some(seed)));
+    let seed = seed.map(|seed| drive(names::CLOUD_INIT_DISK, seed_bus, Some(seed)));
     let mut disks: Vec<_> = disks.chain(cdroms).chain(seed).collect();
     assign_targets(&mut disks, &[]);
     disks

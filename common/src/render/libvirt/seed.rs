@@ -1,5 +1,5 @@
 //! The seed image for cloud-init's data source NoCloud: two or three files in a file system with the
-//! label `cidata`.
+//! label `cidata`; or an image with an answer file of Windows Setup.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,9 @@ use uuid::Uuid;
 
 use super::identity::domain_uuid;
 use super::iso;
-use crate::render::cloud_init::{CloudInitPlan, Contents, SecretKey, SecretValue, meta_data};
+use crate::render::cloud_init::{
+    ANSWER_FILE, CloudInitPlan, Contents, SecretKey, SecretValue, meta_data,
+};
 use crate::render::identity::{Identity, digest};
 
 /// The content of a seed image.
@@ -46,6 +48,10 @@ pub fn seed_image<'a>(
     read: impl Fn(&SecretKey) -> Option<&'a SecretValue>,
 ) -> Option<Vec<u8>> {
     let contents = plan.contents(read)?;
+    if plan.is_sysprep {
+        let answers = contents.user.unwrap_or_default();
+        return Some(iso::image("unattend", &[(ANSWER_FILE, answers)]));
+    }
     let instance = instance_id(machine, &contents);
     let Contents {
         user,

@@ -54,7 +54,7 @@ use crate::render::CloudInitPlan;
 use crate::violation::{Findings, Kind, Location, Violation};
 
 use super::rule::{Check, Lookup, Settings, rules};
-use super::{form, limits};
+use super::{form, guest_os, limits};
 
 rules! {
     "cloud-init" Check::Lookup(lengths), on MACHINES, Always, and [TooLong, TooMany] {}
@@ -63,6 +63,16 @@ rules! {
             because "Both are the same document, and only one can be used."
             fix "Keep one of the two; an empty text and an empty object count as absent."
             crd All,
+    }
+    "cloud-init" Check::Lookup(answer_file), on MACHINES, Always, and [SecretNameRequired, InvalidObjectName] {
+        Refuse SysprepExclusive = "An answer file of Windows Setup is beside data for cloud-init."
+            because "A guest is set up by one of the two."
+            fix "Keep `sysprep`, or the other fields."
+            crd All,
+        Refuse SysprepNeedsWindows = "There is an answer file of Windows Setup, and the guest is not Windows."
+            because "Nothing else reads it, and defaults such as the bus of disks follow from `os`."
+            fix "Set `os: windows`, or drop `sysprep`."
+            crd Nothing,
     }
     "cloud-init" Check::Content(of_template), on TEMPLATES, Always, and [
         TooLong, TooMany, CloudInitGivenTwice, UnknownUserData, InvalidYaml, DuplicateYamlKey,
@@ -159,6 +169,46 @@ fn check_given_once(given: &CloudInit, findings: &mut Findings) {
     }
 }
 
+/// Rules [`Code::SysprepExclusive`] and [`Code::SysprepNeedsWindows`].
+fn answer_file(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    let merged = lookup.merged;
+    let Some(given) = &merged.user().cloud_init else {
+        return;
+    };
+    let Some(sysprep) = &given.sysprep else {
+        return;
+    };
+    let field = FieldPath::field("cloudInit.sysprep");
+    let name = sysprep.secret_ref.as_ref();
+    let name = name.and_then(|secret| secret.name.as_deref());
+    let at = FieldPath::field("cloudInit.sysprep.secretRef");
+    form::secret_name(Location::from(at).member("name"), name, findings);
+    for (other, is_given) in [
+        ("cloudInit.userData", given.user_data.is_some()),
+        ("cloudInit.cloudConfig", given.cloud_config.is_some()),
+        ("cloudInit.networkData", given.network_data.is_some()),
+        ("cloudInit.networkConfig", given.network_config.is_some()),
+        ("cloudInit.metaData", given.meta_data.is_some()),
+        ("cloudInit.secretRef", given.secret_ref.is_some()),
+        (
+            "cloudInit.networkDataSecretRef",
+            given.network_data_secret_ref.is_some(),
+        ),
+    ] {
+        if is_given {
+            let detail = "cloudInit.sysprep is an answer file in place of all data for cloud-init; drop one of the two";
+            let (code, path) = (Code::SysprepExclusive, FieldPath::field(other));
+            findings.deny(Violation::new(path, code, Kind::Forbidden, detail).given(field));
+        }
+    }
+    if !guest_os::is_windows(merged) && merged.is_complete() {
+        let detail = "only Windows Setup reads an answer file; set os: windows, or drop sysprep";
+        let code = Code::SysprepNeedsWindows;
+        let fault = Violation::new(field, code, Kind::Forbidden, detail);
+        findings.deny(fault.given(guest_os::family(merged).path));
+    }
+}
+
 /// The fields of user data: the text and the object.
 const USER_DATA_FIELDS: [&str; 2] = ["spec.cloudInit.userData", "spec.cloudInit.cloudConfig"];
 /// The fields of network data: the text and the object.
@@ -184,24 +234,32 @@ fn of_template(merged: &Merged<'_>, _: &dyn Catalog, settings: &Settings, findin
         object::fits(field, object, findings);
     }
     check_given_once(given, findings);
-    check_documents(given, settings, findings);
+    check_documents(merged, given, settings, findings);
 }
 
 /// The rules about the two documents of a Machine.
 fn documents(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
     if let Some(given) = &lookup.merged.user().cloud_init {
-        check_documents(given, lookup.settings, findings);
+        check_documents(lookup.merged, given, lookup.settings, findings);
     }
 }
 
-/// A document that is too long is not read.
-fn check_documents(given: &CloudInit, settings: &Settings, findings: &mut Findings) {
+/// A document that is too long is not read, and neither is the text of user data for Windows, where other programs than
+/// cloud-init read it.
+fn check_documents(
+    merged: &Merged<'_>,
+    given: &CloudInit,
+    settings: &Settings,
+    findings: &mut Findings,
+) {
+    let is_windows = guest_os::is_windows(merged);
     let schema = settings.cloud_init_schema.as_deref();
     let fits = |text: &&str| text.chars().count() <= USER_DATA_MAX;
     let is_readable = |object: &&OpenObject| {
         is_object(Some(object)) && object::fits("", object, &mut Findings::default())
     };
-    if let Some(text) = given.user_data.as_deref().filter(fits) {
+    let user_data = given.user_data.as_deref().filter(|_| !is_windows);
+    if let Some(text) = user_data.filter(fits) {
         let diagnostics = user_data::check(text, schema);
         diagnostics::report(USER_DATA_FIELDS[0], diagnostics, findings);
     }

@@ -11,7 +11,7 @@ use crate::rules::rule::{Check, Parts, Subject, rules};
 use crate::violation::{Findings, Kind, Violation};
 use crate::words::quoted;
 
-use super::{DEFAULT_BUS, disk_name, serial};
+use super::{default_bus, disk_name, serial};
 
 rules! {
     "disks" Check::Part(existing_disks), on MACHINES_AND_TEMPLATES, Always, and [InvalidObjectName] {
@@ -86,7 +86,7 @@ fn existing_disk(
     let name = disk_name(merged, item.name(), findings);
     let bus = form::choice(
         item.pick("bus", |disk| disk.bus.as_deref()),
-        DEFAULT_BUS,
+        default_bus(merged),
         Code::UnsupportedBus,
         findings,
     );

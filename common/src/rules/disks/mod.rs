@@ -14,6 +14,7 @@ use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Violation};
 
 use crate::rules::form;
+use crate::rules::guest_os;
 use crate::rules::images;
 use crate::rules::name_form::NameForm;
 use crate::rules::quantities::{self, Range};
@@ -99,6 +100,15 @@ const DEFAULT_BUS: DiskBus = if cfg!(feature = "next-version") {
     DiskBus::Virtio
 };
 
+/// The bus of a disk that names none.
+fn default_bus(merged: &Merged<'_>) -> DiskBus {
+    if guest_os::lacks_virtio(merged) {
+        DiskBus::Sata
+    } else {
+        DEFAULT_BUS
+    }
+}
+
 /// Capacity of a volume.
 pub(crate) const CAPACITY: Range = Range {
     min: Bytes::new(bounds::CAPACITY_MIN),
@@ -177,7 +187,7 @@ fn disk(
     let volume_mode = volume_mode(item, findings);
     let bus = form::choice(
         item.pick("bus", |disk| disk.bus.as_deref()),
-        DEFAULT_BUS,
+        default_bus(merged),
         Code::UnsupportedBus,
         findings,
     );

@@ -88,6 +88,9 @@ effects! {
     PowerState        "powerState"                  Live                 Live,
     GuestShutdownStops "guestShutdownStops"         Live                 Live,
     DeletionProtection "deletionProtection"         Live                 Live,
+    // The firmware follows from it.
+    Os                "os"                          RefusedWhileRunning  RefusedWhileRunning,
+    Drivers           "drivers"                     Restart              Restart,
     Cores             "resources.cpu.cores"         Restart              Restart,
     Threads           "resources.cpu.threads"       Restart              Restart,
     Sockets           "resources.cpu.sockets"       LiveOrRestart        LiveOrRestart,
@@ -130,6 +133,7 @@ effects! {
     MetaData          "cloudInit.metaData"          NewInstance          Restart,
     UserDataSecret    "cloudInit.secretRef"         NewInstance          Restart,
     NetworkDataSecret "cloudInit.networkDataSecretRef" NewInstance       Restart,
+    Sysprep           "cloudInit.sysprep"           NewInstance          Restart,
     DisplayType       "display.type"                Restart              Restart,
     DisplayVideo      "display.video"               Restart              Restart,
     // So is a change of the Secret's content. KubeVirt's VNC takes no password.

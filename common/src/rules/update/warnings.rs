@@ -356,7 +356,7 @@ fn boot_order(
 }
 
 /// The fields of cloud-init's data, each with whether it changes. Contents are not repeated.
-fn cloud_init(update: &Update<'_>) -> [(Field, bool); 7] {
+fn cloud_init(update: &Update<'_>) -> [(Field, bool); 8] {
     let template = update.old.template.as_ref();
     let template = template.and_then(|pin| pin.content.cloud_init.as_ref());
     let old = CloudInit::merged(update.old_spec.cloud_init.as_ref(), template).unwrap_or_default();
@@ -375,6 +375,7 @@ fn cloud_init(update: &Update<'_>) -> [(Field, bool); 7] {
             Field::NetworkDataSecret,
             old.network_data_secret_ref != new.network_data_secret_ref,
         ),
+        (Field::Sysprep, old.sysprep != new.sysprep),
     ]
 }
 

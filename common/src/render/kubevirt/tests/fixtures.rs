@@ -44,6 +44,7 @@ pub(super) fn block() -> Normalized {
             kind: FirmwareType::Bios,
             secure_boot: None,
         },
+        os: None,
         tpm: None,
         timezone: None,
         termination_grace_period_seconds: None,
