@@ -142,6 +142,51 @@ async fn a_claim_of_another_owner_is_not_changed() {
     assert_eq!(claims.get("web-root").await.unwrap(), before);
 }
 
+/// A backup of a Machine is restored without the Machine: its VirtualMachine runs on its claims. The user creates the
+/// Machine anew, which finds its name taken, and deletes it.
+#[tokio::test]
+async fn claims_of_a_restored_virtual_machine_survive_the_deletion_of_a_machine_of_its_name() {
+    let env = Environment::new().await;
+    let (machines, claims, vms) = (env.machines(), env.objects(CLAIM), env.objects(VM));
+    let web = machine("web", &json!({"template": "small"}));
+    env.apply(&web).await;
+    machines.until_phase("web", "Running").await.unwrap();
+    let saved = [
+        claims.get("web-root").await.unwrap(),
+        vms.get("web").await.unwrap(),
+    ];
+    machines.delete("web").await.unwrap();
+    machines.until_gone("web").await.unwrap();
+    claims.until_gone("web-root").await.unwrap();
+    for saved in &saved {
+        let metadata = &saved["metadata"];
+        let mut restored = json!({
+            "apiVersion": saved["apiVersion"], "kind": saved["kind"], "spec": saved["spec"],
+            "metadata": {
+                "name": metadata["name"], "namespace": "default",
+                "labels": metadata["labels"], "annotations": metadata["annotations"],
+            },
+        });
+        restored["spec"]["volumeName"].take();
+        env.apply(&restored).await;
+    }
+    let runs = |instance: &Value| instance["status"]["phase"] == "Running";
+    let guest = env.objects(INSTANCE).until("web", "to run", runs).await;
+    let (guest, claim) = (guest.unwrap(), claims.get("web-root").await.unwrap());
+
+    env.apply(&web).await;
+    let conflict = machines.until_condition("web", "VirtualMachineReady", "False", "NameConflict");
+    conflict.await.unwrap();
+    machines.delete("web").await.unwrap();
+    env.barrier("later").await;
+    let left = claims.get("web-root").await.unwrap();
+    assert_eq!(left["metadata"]["uid"], claim["metadata"]["uid"]);
+    assert!(!deleting(&left), "{left}");
+    let instance = env.objects(INSTANCE).get("web").await.unwrap();
+    assert_eq!(instance["metadata"]["uid"], guest["metadata"]["uid"]);
+    assert!(!deleting(&instance));
+}
+
 #[tokio::test]
 async fn a_controller_killed_during_a_deletion_resumes_it() {
     let mut env = Environment::new().await;

@@ -1,6 +1,8 @@
 //! The installed manifests in a real API server: dry run, webhook configurations, permissions.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::{
     admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
     authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
@@ -47,6 +49,37 @@ async fn everything_is_accepted_by_the_api_server() {
     let output = output.unwrap();
     assert_eq!(output.stderr, "");
     assert_eq!(output.stdout.lines().count(), 2, "{output}");
+}
+
+/// Both programs reach DNS and API servers only, and are reached at their ports only, whatever else is installed.
+#[tokio::test]
+async fn the_network_policies_restrict_both_directions() {
+    let lab = Lab::with(Options::bare()).await.unwrap();
+    let folder = paths::repository().join("manifests/install");
+    let folder = folder.display().to_string();
+    let rendered = ["kustomize", &folder];
+    let rendered = lab.kubectl().run(&rendered).await.unwrap().ok().unwrap();
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&rendered).unwrap();
+    let is_policy = |object: &&Value| object["kind"] == "NetworkPolicy";
+    let policies: Vec<_> = objects.iter().filter(is_policy).collect();
+    assert_eq!(policies.len(), 2);
+    for policy in policies {
+        let spec = &policy["spec"];
+        assert_eq!(
+            spec["policyTypes"],
+            json!(["Ingress", "Egress"]),
+            "{policy}"
+        );
+        let ports = |rules: &Value| -> BTreeSet<String> {
+            let rules = rules.as_array().unwrap().iter();
+            let ports = rules.flat_map(|rule| rule["ports"].as_array().unwrap());
+            ports.map(|port| port["port"].to_string()).collect()
+        };
+        let egress = ["53", "443", "6443"].map(str::to_owned);
+        assert_eq!(ports(&spec["egress"]), egress.into(), "{policy}");
+        let ingress = ports(&spec["ingress"]);
+        assert!(!ingress.is_empty() && ingress.len() <= 3, "{policy}");
+    }
 }
 
 /// The fields that both kinds of configurations have.

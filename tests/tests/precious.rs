@@ -155,6 +155,41 @@ async fn with_protected_machine(namespace: &str) -> Environment {
     env
 }
 
+/// The Machine's spec says nothing about protection: its block has it from the template.
+#[tokio::test]
+async fn a_machine_that_only_its_template_protects_is_not_deleted() {
+    let env = with_protected_machine("default").await;
+    let template = json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "MachineTemplate",
+        "metadata": {"name": "guarded"},
+        "spec": {"resources": {"memory": {"size": "1Gi"}}, "deletionProtection": true},
+    });
+    env.apply(&template).await;
+    env.apply(&machine("db", &json!({"template": "guarded"})))
+        .await;
+    let db = env.machines().until_phase("db", "Running").await.unwrap();
+    assert!(db["spec"]["deletionProtection"].is_null());
+    assert_eq!(db["spec"]["normalized"]["deletionProtection"], true);
+    let kubectl = env.lab.kubectl();
+    let delete = ["delete", "machine", "db", "--wait=false"];
+    let force = [&delete[..], &["--force", "--grace-period=0"]].concat();
+    let collection = "/apis/vitistack.io/v1alpha1/namespaces/default/machines";
+    for arguments in [&delete[..], &force, &["delete", "--raw", collection]] {
+        let text = refused(&kubectl, arguments).await;
+        assert!(
+            text.contains("(Forbidden)") || text.contains("is protected"),
+            "{text}"
+        );
+    }
+    let kept = env.machines().get("db").await.unwrap();
+    assert!(kept["metadata"]["deletionTimestamp"].is_null());
+    // The spec of the Machine has precedence.
+    let unprotected = json!({"spec": {"deletionProtection": false}});
+    env.machines().merge("db", &unprotected).await.unwrap();
+    run(&kubectl, &delete).await;
+    env.machines().until_gone("db").await.unwrap();
+}
+
 #[tokio::test]
 async fn the_api_server_refuses_every_deletion_of_a_protected_machine_and_of_what_it_has() {
     let env = with_protected_machine("default").await;
