@@ -6,6 +6,7 @@
 //!  current          current + next             current + old           current
 //!                   the bundle propagates      leaves are signed anew
 //! ```
+//! Reason: the header of `plan.rs`, whose changes lead from one phase to the next.
 
 use time::OffsetDateTime;
 

@@ -1,17 +1,19 @@
 //! The pure core of the Machine operator, shared by the webhook, the controller and the tests.
 //!
-//! Modules depend on modules of the floors below them only:
+//! Modules depend on modules of their own floor and of those below it only, which `tests/lab lint` checks
+//! (`tests/src/layers/floors.rs`):
 //!
 //! ```text
 //! admission   one review: object, stored object, catalog → verdict and block
 //! rules       what is refused and warned of; the block; effects of updates     rules::ALL lists them
 //! normalize   spec and template merged, pins, digest of the spec
 //! catalog     what rules may read of other objects
+//! image_header   headers of disk images
 //! api         the kinds, as the API server stores them        render  objects of a backend for a block
 //! violation   path, code, kind of fault, message    field_path, code, words    parts of messages
 //! quantity    amounts of bytes     mac     MAC addresses     host_uri     URIs of libvirt hosts
 //! glob        patterns for names   url_prefix  beginnings of URLs of images   userinfo  passwords in URIs
-//! image_header   headers of disk images     image_source   where images may come from
+//! image_source   where images may come from
 //! names       every name that the product gives or reads              json    JSON in document order
 //! guest_report    what a guest reports about itself, cut to limits
 //! bounds      every limit and its reason

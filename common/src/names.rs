@@ -24,6 +24,10 @@ pub const LABEL_DISK: &str = "vitistack.io/disk";
 /// administrators set on namespaces: with the value `true` a ValidatingAdmissionPolicy refuses the deletion.
 pub const LABEL_DELETION_PROTECTION: &str = "vitistack.io/deletion-protection";
 
+/// Annotation of an object with [`LABEL_DELETION_PROTECTION`], written with it: `true` while the object has to have the
+/// label, so that a label that another client has removed differs from one that was never set.
+pub const ANNOTATION_PROTECTED: &str = "machine.vitistack.io/protected";
+
 /// Annotation, written by users: a new value merges the template's current content into the Machine.
 pub const ANNOTATION_REFRESH_TEMPLATE: &str = "machine.vitistack.io/refresh-template";
 /// Annotation, written by users: a new value restarts the machine once.
@@ -47,6 +51,10 @@ pub const ANNOTATION_RETAINED_FROM: &str = "machine.vitistack.io/retained-from";
 
 /// Annotation of objects that the controller creates: digest of the input that they were rendered from.
 pub const ANNOTATION_RENDERED: &str = "machine.vitistack.io/rendered";
+
+/// Annotation of a VirtualMachine: `spec.runStrategy` as the controller wrote it last. Another value of the field is
+/// the change of another client.
+pub const ANNOTATION_RUN_STRATEGY: &str = "machine.vitistack.io/run-strategy";
 
 /// Annotation of a guest and of its cloud-init Secret: revision of the user's Secret with the user data,
 /// as [`SecretRevision`](crate::render::SecretRevision).

@@ -245,12 +245,12 @@ async fn a_disk_whose_claim_vanished_is_not_made_anew_before_the_user_confirms()
     let hold = json!({"metadata": {"finalizers": ["lab.example.com/in-use"]}});
     claims.merge("web-data", &hold).await.unwrap();
     claims.delete("web-data").await.unwrap();
-    let told = says(&env, "web", "PVCDeleting", "all its content is lost").await;
+    let reported = says(&env, "web", "PVCDeleting", "all its content is lost").await;
     let volume = claims.get("web-data").await.unwrap()["spec"]["volumeName"].clone();
     let keep = format!("kubectl patch pv {}", volume.as_str().unwrap());
-    let message = verdict(&told, "StorageReady").2;
+    let message = verdict(&reported, "StorageReady").2;
     assert!(message.contains(&keep), "{message}");
-    assert_eq!(told["status"]["phase"], "Running");
+    assert_eq!(reported["status"]["phase"], "Running");
 
     env.apply(&spec("Stopped")).await;
     env.objects(INSTANCE).until_gone("web").await.unwrap();

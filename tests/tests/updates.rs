@@ -194,9 +194,9 @@ async fn faults_stored_without_the_webhook_are_repaired_one_by_one() {
             .await
             .contains("not new")
     );
-    let mended = one_left.replace("fast-sdd", "fast-ssd");
+    let corrected = one_left.replace("fast-sdd", "fast-ssd");
     assert!(
-        !apply(&kubectl, &machine("web", &mended))
+        !apply(&kubectl, &machine("web", &corrected))
             .await
             .contains("not new")
     );

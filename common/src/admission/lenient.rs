@@ -84,6 +84,11 @@ impl<'v> Reader<'v, '_, '_> {
         })
     }
 
+    /// Whether the value is a size of memory or of a disk.
+    fn is_size(&self) -> bool {
+        matches!(self.path, Path::Member(_, "size" | "maxSize"))
+    }
+
     fn deny_type(&self, expected: &str) {
         let violation = Violation::new(
             self.path.location(),
@@ -119,11 +124,20 @@ impl<'v> Deserializer<'v> for Reader<'v, '_, '_> {
             Json::Text(text) => visitor.visit_borrowed_str(text),
             other => {
                 let is_scalar = matches!(other, Json::Bool(_) | Json::Number(_));
-                self.deny_type(if is_scalar {
-                    "a text; put it in quotes"
+                // A number in quotes would be so many bytes, which is the next fault.
+                let size = match other {
+                    Json::Number(number) if self.is_size() => Some(number),
+                    _ => None,
+                };
+                if let Some(number) = size {
+                    self.deny_type(&format!("a text with a unit; did you mean '{number}Gi'?"));
                 } else {
-                    "a text"
-                });
+                    self.deny_type(if is_scalar {
+                        "a text; put it in quotes"
+                    } else {
+                        "a text"
+                    });
+                }
                 visitor.visit_borrowed_str("")
             }
         }

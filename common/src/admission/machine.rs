@@ -298,7 +298,7 @@ fn reclaim_policies_in(block: &Normalized) -> BTreeMap<String, ReclaimPolicy> {
     block.disks.iter().map(of_disk).collect()
 }
 
-/// The template that a Machine has a pin of: the stored one goes before that of a backup.
+/// The template that a Machine has a pin of: the stored one overrides that of a backup.
 fn known_template<'a>(
     stored: Option<&'a TemplatePin>,
     restored: Option<&'a TemplatePin>,

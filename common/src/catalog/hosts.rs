@@ -15,11 +15,11 @@ use crate::names;
 /// The parts of a `NetworkConfiguration` that rules read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkRow {
-    /// Its bridge.
+    /// `spec.bridge`, written by the administrator: the Linux bridge of the segment.
     pub bridge: Option<String>,
-    /// Its VLAN tag; `None` if it is untagged.
+    /// `spec.vlan`, 1 to 4094; `None` if the segment is untagged.
     pub vlan: Option<i64>,
-    /// The NetworkAttachmentDefinition that it names.
+    /// `spec.networkAttachmentDefinition`: name of a definition that an administrator wrote, in the same namespace.
     pub definition: Option<String>,
 }
 

@@ -17,7 +17,7 @@ use crate::api::left_volumes::KeptVolume;
 /// A Machine that asks for a share of the quota.
 #[derive(Clone, Debug)]
 pub struct Asking<'a> {
-    /// Its name.
+    /// Its namespace, and its name, which is empty until the API server has generated it.
     pub machine: MachineName<'a>,
     /// The backend that runs it.
     pub backend: Backend,

@@ -26,16 +26,16 @@ pub enum Segment {
     },
     /// A NetworkAttachmentDefinition that an administrator wrote.
     Definition {
-        /// Its namespace.
+        /// Namespace of the definition, which is that of the Machine.
         namespace: String,
-        /// Its name.
+        /// `networkAttachmentDefinition` of the NetworkConfiguration.
         name: String,
     },
     /// A NetworkConfiguration that does not exist, or has no bridge.
     Unknown {
-        /// Its namespace.
+        /// Namespace of the Machine, where the NetworkConfiguration is expected.
         namespace: String,
-        /// Its name.
+        /// `networkName` of the network card.
         name: String,
     },
 }

@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use super::{HostUri, is_file, is_host, is_user};
 use crate::userinfo::userinfo;
 
-/// The parts of a URI, as far as they can be told from each other.
+/// The parts of a URI, as far as they can be distinguished.
 struct Parts<'t> {
     /// `qemu` or `test`.
     driver: &'static str,

@@ -47,7 +47,7 @@ impl ImageHeader {
     }
 }
 
-/// A text of a stranger's file in a message: cut, and without control characters.
+/// A text of an untrusted file in a message: cut, and without control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quoted(pub String);
 

@@ -5,7 +5,7 @@
 //!                        └ present ▶ URLs within one of them, at any address
 //! https://user:word@host:8443/os/debian/12.qcow2?token   a prefix has: scheme, host, port, path by whole segments
 //! ```
-//! A fetch runs on the controller, inside the network of the cluster's operator. Whoever may name an URL could
+//! A fetch runs on the controller, inside the network of the cluster's operator. A user who may name a URL could
 //! otherwise read what only that network may: metadata services, other tenants' servers, the host itself.
 
 mod addresses;
@@ -89,7 +89,7 @@ pub enum SourceError {
     NotPublic(String),
     /// A server redirects an encrypted transfer to one that is not.
     #[error(
-        "redirects from https to http, where anybody on the way could replace the image; use a server that stays with https"
+        "redirects from https to http, where the image could be replaced in transit; use a server that stays with https"
     )]
     Downgrade,
     /// A server redirects more often than is followed.

@@ -166,18 +166,18 @@ fn devices(
                 .filter(|order| !order.is_empty())
         },
     );
-    let Some(words) = written.value else {
+    let Some(entries) = written.value else {
         return Some(BootDevice::ALL.to_vec());
     };
     let before = findings.violations.len();
-    let mut order = Vec::with_capacity(words.len());
+    let mut order = Vec::with_capacity(entries.len());
     let mut seen = BTreeSet::new();
-    for (index, word) in words.iter().enumerate() {
+    for (index, entry) in entries.iter().enumerate() {
         let path = written.path.element(index);
-        let Some(device) = BootDevice::parse(word) else {
+        let Some(device) = BootDevice::parse(entry) else {
             findings.deny(form::unsupported::<BootDevice>(
                 path,
-                word,
+                entry,
                 Code::UnsupportedBootDevice,
             ));
             continue;
@@ -185,7 +185,8 @@ fn devices(
         if !seen.insert(device) {
             let detail = "is already in the order; each class of devices is named once";
             findings.deny(
-                Violation::new(path, Code::DuplicateBootDevice, Kind::Duplicate, detail).text(word),
+                Violation::new(path, Code::DuplicateBootDevice, Kind::Duplicate, detail)
+                    .text(entry),
             );
             continue;
         }

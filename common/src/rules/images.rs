@@ -35,11 +35,11 @@ rules! {
             fix "Use `url` or `persistentVolumeClaim`, or `backend: libvirt`."
             crd Some,
         Refuse ImageVolumeReserved = "An image names a volume that the controller made."
-            because "It is the disk of a guest, which the guest writes, or an image that was fetched for those who named its URL. Whoever named it would read what belongs to others."
+            because "It is the disk of a guest, which the guest writes, or an image that was fetched for those who named its URL. A user who named it would read data of others."
             fix "Copy what you may use to a volume of another name (`virsh vol-clone`), and name that; name an image of a URL by `url`."
             crd Nothing,
         Refuse InvalidImageSecret = "An image has credentials, and no address that they can be sent to."
-            because "They are sent in a header, which everybody on the way can read without TLS. Claims and volumes need none, and an address with a user has credentials of its own, which everybody who can read the Machine can read."
+            because "They are sent in a header, which is not encrypted without TLS. Claims and volumes need none, and an address with a user has credentials of its own, which everybody who can read the Machine can read."
             fix "Use a `url` that begins with `https://` and has no user, or remove `secretRef`."
             crd Some,
         Refuse ImageSecretNeedsLibvirt = "An image has credentials, and the backend is KubeVirt."
@@ -184,13 +184,27 @@ fn libvirt_volume(
 
 fn url_form(url: &str, backend: Backend, path: FieldPath, findings: &mut Findings) {
     if let Err(error) = image_url::check(url) {
-        let fix = suggestion(&redacted(url), backend);
-        let fix = fix.map_or_else(String::new, |url| format!("; did you mean '{url}'?"));
+        let is_file = url
+            .get(..FILE.len())
+            .is_some_and(|scheme| scheme.eq_ignore_ascii_case(FILE));
+        let fix = match (suggestion(&redacted(url), backend), backend) {
+            _ if is_file && backend == Backend::Libvirt => {
+                "; a file is not read: put it into the image pool of the host (virsh vol-upload) and name it in libvirtVolume, or serve it by https://".to_owned()
+            }
+            _ if is_file => {
+                "; a file is not read: put it into a PersistentVolumeClaim (virtctl image-upload) and name that in persistentVolumeClaim, or serve it by https://".to_owned()
+            }
+            (Some(url), _) => format!("; did you mean '{url}'?"),
+            (None, _) => String::new(),
+        };
         let code = Code::UnsupportedImageUrl;
         let fault = Violation::new(path, code, Kind::Invalid, format!("{error}{fix}"));
         findings.deny(fault.text(&redacted(url)));
     }
 }
+
+/// The scheme of a file of the author's own machine.
+const FILE: &str = "file:";
 
 /// The URL that the author of a text most likely means: a scheme that is not in lower case or left out. What has no
 /// scheme is a container image, unless it ends as files of disk images do or a libvirt host fetches it.

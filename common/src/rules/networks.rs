@@ -159,17 +159,24 @@ fn nic_name<'a>(leaf: Leaf<&'a str>, findings: &mut Findings) -> Option<&'a str>
         ));
         return None;
     };
-    let fits = (1..=NAME_MAX).contains(&name.len())
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
-    if !fits {
-        let detail = format!("must be letters, digits, '-' and '_', at most {NAME_MAX}");
+    let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
+    let fits = |name: &str| (1..=NAME_MAX).contains(&name.len()) && name.chars().all(is_allowed);
+    let is_valid = fits(name);
+    if !is_valid {
+        // As `eth0.100` of a VLAN, which is a name of Linux.
+        let meant = name.replace(|letter| !is_allowed(letter), "-");
+        let meant = meant.trim_matches('-');
+        let fix = if fits(meant) {
+            format!("; did you mean '{meant}'?")
+        } else {
+            String::new()
+        };
+        let detail = format!("must be letters, digits, '-' and '_', at most {NAME_MAX}{fix}");
         findings.deny(
             Violation::new(leaf.path, Code::InvalidNicName, Kind::Invalid, detail).text(name),
         );
     }
-    fits.then_some(name)
+    is_valid.then_some(name)
 }
 
 /// A network card as messages about another one name it.

@@ -206,7 +206,7 @@ pub(crate) fn largest_factor(merged: &Merged<'_>) -> FieldPath {
     largest(factors).map_or(cores.path, |(_, path)| path)
 }
 
-/// The largest factor; a factor that the user wrote goes before one of the template.
+/// The largest factor; a factor that the user wrote overrides one of the template.
 pub(super) fn largest<N: Copy + Ord + From<u8>>(
     factors: [(N, FieldPath); 3],
 ) -> Option<(N, FieldPath)> {

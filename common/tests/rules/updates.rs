@@ -1,14 +1,18 @@
 //! A change of each field of a stored Machine has the effect that the table of update effects states, and
 //! the backend applies it in that way.
 
+use std::collections::BTreeMap;
+
 use common::admission::{ObjectKind, Verdict};
 use common::api::choice::{Backend, PendingAction};
+use common::api::machine::CloudInit;
 use common::api::normalized::Normalized;
-use common::render::Identity;
+use common::render::kubevirt::{VirtualMachineInput, virtual_machine};
 use common::render::libvirt::{
     CpuMode, Domain, DomainInput, GuestLimits, NicAttachment, NicPolicy, NicSource, PoolVolume,
     VirtType, VolumeFormat, domain,
 };
+use common::render::{CloudInitPlan, Identity};
 use common::rules::update::{Effect, Field, pending_action};
 use serde_json::{Value, json};
 
@@ -263,6 +267,13 @@ fn every_field_has_the_effect_that_the_table_names_on_each_backend() {
     }
 }
 
+const IDENTITY: Identity<'static> = Identity {
+    cluster: "cluster",
+    namespace: "default",
+    name: "web",
+    uid: "uid",
+};
+
 /// The libvirt domain of a stored Machine.
 fn domain_of(stored: &Value) -> Domain {
     let block: Normalized = serde_json::from_value(stored["spec"]["normalized"].clone()).unwrap();
@@ -294,12 +305,7 @@ fn domain_of(stored: &Value) -> Domain {
     // The name of the seed's volume is a digest of its content.
     let seed = pool_volume(stored["spec"]["cloudInit"].to_string());
     domain(&DomainInput {
-        machine: Identity {
-            cluster: "cluster",
-            namespace: "default",
-            name: "web",
-            uid: "uid",
-        },
+        machine: IDENTITY,
         block: &block,
         virt_type: VirtType::Kvm,
         cpu_mode: CpuMode::HostPassthrough,
@@ -332,5 +338,40 @@ fn libvirt_restarts_a_guest_for_exactly_what_admission_announces() {
             "{field:?}: {changes:?} {:?}",
             admitted.warnings
         );
+    }
+}
+
+/// `spec.template` of the VirtualMachine of a stored Machine. KubeVirt compares it with the running guest.
+fn template_of(stored: &Value) -> Value {
+    let part = |pointer| stored.pointer(pointer).cloned().unwrap_or_default();
+    let block: Normalized = serde_json::from_value(part("/spec/normalized")).unwrap();
+    let cloud_init: CloudInit = serde_json::from_value(part("/spec/cloudInit")).unwrap();
+    let machine = virtual_machine(&VirtualMachineInput {
+        machine: IDENTITY,
+        block: &block,
+        cloud_init: &CloudInitPlan::from(&cloud_init),
+        attachments: &BTreeMap::new(),
+        secret_revisions: &BTreeMap::new(),
+    });
+    serde_json::to_value(machine.spec.template).unwrap()
+}
+
+#[test]
+fn kubevirt_gets_another_template_for_exactly_the_changes_that_concern_the_guest() {
+    for (field, backend) in every_field().filter(|(_, backend)| *backend == Backend::Kubevirt) {
+        let Changed { old, answer } = change(field, backend, "Running");
+        let Ok(admitted) = answer else { continue };
+        let is_changed = template_of(&old) != template_of(&admitted.stored);
+        let warnings = &admitted.warnings;
+        let is_announced = has_code(warnings, "RestartRequired");
+        let expected = match field.effect(backend) {
+            Effect::Live | Effect::Grow | Effect::Resolved | Effect::Nothing => false,
+            Effect::LiveOrRestart | Effect::MigrationOrRestart | Effect::Restart => true,
+            // Inline data is in a Secret of the controller, and the template has only its name.
+            Effect::NewInstance => is_changed,
+            Effect::RefusedWhileRunning | Effect::Refused => panic!("{field:?} was accepted"),
+        };
+        assert_eq!(is_changed, expected, "{field:?}: {warnings:?}");
+        assert!(is_changed || !is_announced, "{field:?}: {warnings:?}");
     }
 }

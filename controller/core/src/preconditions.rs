@@ -23,6 +23,8 @@ pub enum Effect {
     Start,
     /// A guest is shut down or powered off.
     Stop,
+    /// An instance that waits for a node is deleted, so that another one takes its place.
+    Replace,
     /// A VirtualMachine or the definition of a domain is removed.
     Undefine,
 }
@@ -38,8 +40,11 @@ pub enum Precondition {
     Unchanged,
     /// The reclaim policy of the volume is `Delete`.
     Deletable,
-    /// No VirtualMachine, VirtualMachineInstance, Pod or domain uses it, whether or not this controller created them.
+    /// No VirtualMachine, VirtualMachineInstance, Pod or domain uses it, whether or not this controller created them. A
+    /// guest that cannot run before an import is complete does not use its claim yet.
     Unused,
+    /// No guest has run in the instance.
+    NeverRan,
     /// No volume of any pool has it as its backing file. A pool that cannot be read counts as having one.
     NotABackingFile,
     /// It has no completion marker: no guest has ever used it.
@@ -50,7 +55,7 @@ pub enum Precondition {
 
 impl Effect {
     /// Every effect.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::DeleteVolume,
         Self::FillVolume,
         Self::RemoveImage,
@@ -58,14 +63,15 @@ impl Effect {
         Self::Define,
         Self::Start,
         Self::Stop,
+        Self::Replace,
         Self::Undefine,
     ];
 
     /// The facts that must hold right before the effect.
     pub const fn preconditions(self) -> &'static [Precondition] {
         use Precondition::{
-            Deletable, Incomplete, LeaseHeld, NotABackingFile, NotBoundElsewhere, Owned, Unchanged,
-            Unused,
+            Deletable, Incomplete, LeaseHeld, NeverRan, NotABackingFile, NotBoundElsewhere, Owned,
+            Unchanged, Unused,
         };
         match self {
             Self::DeleteVolume => &[
@@ -79,6 +85,7 @@ impl Effect {
             Self::FillVolume => &[LeaseHeld, Incomplete, Unused],
             Self::RemoveImage => &[LeaseHeld, Incomplete, Unused, NotABackingFile],
             Self::RemoveUnusedImage => &[LeaseHeld, Unchanged, Unused, NotABackingFile],
+            Self::Replace => &[LeaseHeld, Owned, NeverRan],
             Self::Define | Self::Start | Self::Stop | Self::Undefine => {
                 &[LeaseHeld, Owned, NotBoundElsewhere]
             }

@@ -6,7 +6,8 @@ use controller_core::objects::Secret;
 use runtime::checks::Check;
 
 use crate::objects::{
-    Attachment, Claim, DataVolume, GuestPod, GuestSummary, Instance, VirtualMachine,
+    Attachment, Claim, DataVolume, GuestPod, GuestSummary, Installation, Instance, Settings,
+    VirtualMachine,
 };
 
 /// Caches of the objects that Machines consist of on KubeVirt. Clones share them.
@@ -21,9 +22,19 @@ pub struct KubeVirtCaches {
     /// Secrets that the controller made, without their content.
     pub(crate) secrets: Cache<Secret>,
     pub(crate) attachments: Cache<Attachment>,
+    /// How KubeVirt is configured. Nothing waits for it: a role of an earlier release may not permit to read it.
+    pub(crate) installations: Cache<Installation>,
 }
 
 impl KubeVirtCaches {
+    /// How KubeVirt is configured; `None`: that is not known.
+    pub(crate) fn settings(&self) -> Option<Settings> {
+        let mut settings = None;
+        self.installations
+            .for_each_summary(|_, known| settings = Some(known.clone()));
+        settings
+    }
+
     /// Waits until every kind has been listed or is known not to be served. Reports on `synced` which kind it waits
     /// for.
     pub async fn known(&self, synced: &Check) {

@@ -20,7 +20,7 @@ use kube::Api;
 use kube::api::ListParams;
 
 use crate::objects::{Instance, Launcher, VirtualMachine, launchers_of};
-use crate::plan::{Eviction, Observed};
+use crate::plan::{Eviction, Observed, is_reported};
 
 /// How the guest was taken down from outside; `None`: it was not, or nothing depends on it.
 pub(crate) async fn eviction(
@@ -33,19 +33,34 @@ pub(crate) async fn eviction(
     }
     match observed.instance.as_deref() {
         Some(instance) if instance.loses_pod() || instance.has_succeeded() => {
-            from_pods(api, machine, instance).await
+            let pods = pods_of(api, machine, instance).await?;
+            let mut causes = pods.iter().filter_map(|pod| pod.eviction(instance));
+            let node = instance.status.node_name.as_deref();
+            let cause = match causes.next() {
+                None if pods.is_empty() && instance.has_succeeded() => {
+                    from_node(api, machine, node).await?
+                }
+                cause => cause,
+            };
+            Ok(cause.map(|cause| Eviction {
+                instance: instance.uid().to_owned(),
+                cause,
+            }))
         }
         Some(_) => Ok(None),
-        None => match machine.status.node_name.as_deref() {
-            Some(node) if machine.status.phase == Some(Phase::Running) => {
-                from_node(api, node).await
-            }
-            _ => Ok(None),
-        },
+        None => {
+            let node = machine.status.node_name.as_deref();
+            let cause = from_node(api, machine, node).await?;
+            Ok(cause.map(|cause| Eviction {
+                instance: String::new(),
+                cause,
+            }))
+        }
     }
 }
 
-/// Whether KubeVirt leaves a guest of this Machine off that has ended without a failure, and the Machine is to run.
+/// Whether KubeVirt leaves a guest of this Machine off that has ended without a failure, and the Machine is to run. A
+/// guest that another client has stopped ends for that.
 fn stays_off(machine: &Machine, observed: &Observed) -> bool {
     let is_ours = |vm: &VirtualMachine| {
         vm.belongs_to(machine.name(), machine.uid())
@@ -53,28 +68,32 @@ fn stays_off(machine: &Machine, observed: &Observed) -> bool {
             && vm.spec.run_strategy == "RerunOnFailure"
     };
     !machine.is_deleting()
+        && !is_reported(machine)
         && machine.desired().is_some_and(|block| {
             block.guest_shutdown_stops && block.power_state == PowerState::Running
         })
         && observed.vm.as_deref().is_some_and(is_ours)
 }
 
-async fn from_pods(
+async fn pods_of(
     api: &GuardedClient,
     machine: &Machine,
     instance: &Instance,
-) -> Result<Option<Eviction>, ApiError> {
+) -> Result<Vec<Launcher>, ApiError> {
     let pods: Api<Launcher> = Api::namespaced(api.client(), machine.namespace());
     let selector = ListParams::default().labels(&launchers_of(instance));
-    let pods = api.read(pods.list(&selector)).await?;
-    let mut causes = pods.items.iter().filter_map(|pod| pod.eviction(instance));
-    Ok(causes.next().map(|cause| Eviction {
-        instance: instance.uid().to_owned(),
-        cause,
-    }))
+    Ok(api.read(pods.list(&selector)).await?.items)
 }
 
-async fn from_node(api: &GuardedClient, name: &str) -> Result<Option<Eviction>, ApiError> {
+/// What became of the node on which the guest ran, as the last status says; `None`: it is as before, or not known.
+async fn from_node(
+    api: &GuardedClient,
+    machine: &Machine,
+    node: Option<&str>,
+) -> Result<Option<String>, ApiError> {
+    let Some(name) = node.filter(|_| machine.status.phase == Some(Phase::Running)) else {
+        return Ok(None);
+    };
     let nodes: Api<Node> = Api::all(api.client());
     let what = match api.read(nodes.get_opt(name)).await {
         Ok(None) => "gone",
@@ -95,8 +114,74 @@ async fn from_node(api: &GuardedClient, name: &str) -> Result<Option<Eviction>, 
         }
         Err(error) => return Err(error),
     };
-    Ok(Some(Eviction {
-        instance: String::new(),
-        cause: format!("its node {name} is {what}"),
-    }))
+    Ok(Some(format!("its node {name} is {what}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use controller_core::fixtures::{block, machine};
+    use controller_core::lease::LeaseGuard;
+    use hyper::http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::environment::FakeCluster;
+
+    /// An API server with these pods, whose node is cordoned.
+    fn api(pods: Value) -> GuardedClient {
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let reply = if request.uri().path().ends_with("/pods") {
+                json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": pods})
+            } else {
+                json!({"metadata": {"name": "node-1"}, "spec": {"unschedulable": true}})
+            };
+            let body = Body::from(serde_json::to_vec(&reply).unwrap());
+            async move { Ok::<_, Infallible>(Response::new(body)) }
+        });
+        GuardedClient::new(Client::new(service, "default"), LeaseGuard::Always)
+    }
+
+    /// This program was on that node, too: by the time another replica looks, the pod is gone.
+    #[tokio::test]
+    async fn a_guest_that_is_first_seen_when_its_pod_is_gone_is_judged_by_its_node() {
+        let mut block = block();
+        block.guest_shutdown_stops = true;
+        let mut cluster = FakeCluster::new(machine(block));
+        cluster.settle();
+        let instance = cluster.instance.as_mut().unwrap();
+        "Succeeded".clone_into(&mut instance.status.phase);
+        let uid = instance.uid().to_owned();
+        let (machine, observed) = (cluster.machine(), cluster.observed());
+        let found = eviction(&api(json!([])), machine, &observed).await.unwrap();
+        let expected = Eviction {
+            instance: uid.clone(),
+            cause: "its node node-1 is cordoned".into(),
+        };
+        assert_eq!(found, Some(expected));
+
+        // A pod that has ended after its guest tells of a shutdown from inside, whatever became of the node.
+        let pods = json!([{
+            "metadata": {"name": "virt-launcher-web-x", "labels": {"kubevirt.io/created-by": uid}},
+            "spec": {"nodeName": "node-1"},
+        }]);
+        let found = eviction(&api(pods), machine, &observed).await.unwrap();
+        assert_eq!(found, None);
+
+        // It was known to be off before.
+        let mut known = machine.clone();
+        known.status.phase = Some(Phase::Stopped);
+        let found = eviction(&api(json!([])), &known, &observed).await.unwrap();
+        assert_eq!(found, None);
+        let gone = Observed {
+            instance: None,
+            vm: observed.vm.clone(),
+            ..Observed::default()
+        };
+        let found = eviction(&api(json!([])), machine, &gone).await.unwrap();
+        assert_eq!(found.map(|it| it.instance), Some(String::new()));
+    }
 }

@@ -134,6 +134,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         cluster: cluster_uid.clone(),
         kubevirt: cluster.vms.state() == State::Listed
             && cluster.instances.state() == State::Listed,
+        settings: cluster.settings(),
         multus: cluster.attachments.state() == State::Listed,
         cdi: cluster.data_volumes.state() == State::Listed,
         vm: cluster.vms.get(namespace, name),
@@ -203,8 +204,8 @@ async fn read_secrets(
     }
     let version = |name: &str| caches.secret_versions.get(machine.namespace(), name);
     let behind = observation.vm.as_ref().is_none_or(|vm| {
-        let marks = &vm.spec.template.metadata.annotations;
-        vm.belongs_to(machine.name(), machine.uid()) && plan.is_outdated(marks, version)
+        let annotations = &vm.spec.template.metadata.annotations;
+        vm.belongs_to(machine.name(), machine.uid()) && plan.is_outdated(annotations, version)
     });
     let unknown = observation.awaits_start(machine)
         && plan.mounted_secrets().any(|name| version(name).is_none());

@@ -5,6 +5,7 @@
 //! and DataVolume           and DataVolume also: those that have a disk whose claim would be called so)
 //! launcher pod ──────────▶ the Machine on its label
 //! attachment ────────────▶ Machines of the namespace with a network that names it
+//! KubeVirt ──────────────▶ every Machine, if what the controller acts on has changed
 //! ```
 
 use std::sync::Arc;
@@ -24,14 +25,39 @@ use kube::runtime::reflector::ObjectRef;
 
 use crate::caches::KubeVirtCaches;
 use crate::metrics;
-use crate::objects::{Claim, attachments};
+use crate::objects::{Claim, Installation, Settings, attachments};
 
 /// Starts the watches that fill the caches.
 pub fn start(watches: &mut Watches<'_>) -> KubeVirtCaches {
     let cluster = KubeVirtCaches::default();
     watch_guests(watches, &cluster);
     watch_parts(watches, &cluster);
+    watch_installation(watches, &cluster);
     cluster
+}
+
+fn watch_installation(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
+    watches.spawn(
+        "watch of KubeVirt",
+        watch_config(),
+        &cluster.installations,
+        |change, machines| {
+            let settings = |object: &Option<Arc<Installation>>| Some(object.as_ref()?.settings());
+            let new = settings(&change.new);
+            if settings(&change.old) == new {
+                return vec![];
+            }
+            if let Some(Settings {
+                version,
+                gates,
+                migrates,
+            }) = new
+            {
+                tracing::info!(version, ?gates, migrates, "read the settings of KubeVirt");
+            }
+            machines_where(machines, |_| true)
+        },
+    );
 }
 
 /// Queues the namespace of a guest that was created, deleted or connected to other networks.
@@ -84,7 +110,7 @@ fn watch_guests(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
         &cluster.pods,
         move |change, _| {
             attached(&networks, change, |pod| named(pod.attached()));
-            // Most changes of a pod concern nobody here.
+            // Most changes of a pod affect no Machine.
             let both = change.old.as_ref().zip(change.new.as_ref());
             if both.is_none_or(|(old, new)| old.differs(new)) {
                 machine_by_label(change)

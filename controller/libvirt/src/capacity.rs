@@ -1,7 +1,7 @@
 //! CPU and memory of a host: what Machines may be given, and what is allocated already.
 //!
-//! What a Machine is allocated is what its domain has on the host, not what its spec asks for: nobody else
-//! loses room to a request that cannot be met.
+//! What a Machine is allocated is what its domain has on the host, not what its spec asks for: no other
+//! Machine loses room to a request that cannot be met.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -90,7 +90,10 @@ pub(crate) fn size_in(summary: &DomainSummary) -> HostResources {
         cpu: summary.domain.vcpus,
         memory: Bytes::new(u128::from(summary.domain.memory)),
     };
-    let grown = summary.metadata.as_ref().and_then(|mark| mark.grown);
+    let grown = summary
+        .metadata
+        .as_ref()
+        .and_then(|metadata| metadata.grown);
     grown.map_or(now, |grown| larger(now, grown))
 }
 

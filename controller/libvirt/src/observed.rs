@@ -50,14 +50,14 @@ pub(crate) enum Binding {
     Unbound(Vec<Candidate>),
     /// The LibvirtHost of the Machine does not exist any more.
     Unregistered {
-        /// Its name.
+        /// `status.host` of the Machine, which the controller wrote when it chose the host.
         host: String,
     },
     /// The host could not be observed.
     Unreachable {
         /// Name of the LibvirtHost.
         host: String,
-        /// Why.
+        /// The error of the connection or of the read, for messages.
         why: String,
     },
     /// The host was observed.

@@ -1,11 +1,11 @@
 //! Room for volumes, checked in the job that is about to make or grow one.
 //!
 //! ```text
-//! reserve ─ noted ─▶ pool refreshed and read ─┬─ fits beside what is there and reserved before ─▶ made ─▶ note dropped
+//! reserve ─ record ▶ pool refreshed and read ─┬─ fits beside what is there and reserved before ─▶ made ─▶ reservation dropped
 //!                                             └─ does not ─▶ NoRoom, nothing was done
 //! ```
 //! A plan knows the room of the moment of its observation. Two Machines may have observed the same room, so the first of
-//! their jobs counts for the second: by its note until the volume is made, by the volume afterwards.
+//! their jobs counts for the second: by its reservation until the volume is made, by the volume afterwards.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -79,7 +79,7 @@ impl Reservations {
         factor: StorageFactor,
         wanted: Wanted<'_>,
     ) -> Result<Reserved> {
-        let (reserved, earlier) = self.note(factor, wanted);
+        let (reserved, earlier) = self.record(factor, wanted);
         self.refresh(host, wanted.pool, Instant::now())?;
         let pools = host.pools()?;
         let volumes = host.volumes(wanted.pool)?;
@@ -116,9 +116,9 @@ impl Reservations {
         Ok(())
     }
 
-    /// Notes a reservation, and returns those that were noted before in its pool. A job whose note is gone by now has
+    /// Records a reservation, and returns the earlier ones in its pool. A job whose reservation is dropped by now has
     /// made its volume before the pool is read.
-    fn note(&self, factor: StorageFactor, wanted: Wanted<'_>) -> (Reserved, Vec<Charge>) {
+    fn record(&self, factor: StorageFactor, wanted: Wanted<'_>) -> (Reserved, Vec<Charge>) {
         let mut inner = self.lock();
         let is_other = |it: &&Charge| it.pool == wanted.pool && it.volume != wanted.volume;
         let earlier = inner.reserved.values().filter(is_other).cloned().collect();

@@ -132,7 +132,8 @@ fn holds(
         Precondition::LeaseHeld => guard.check(),
         Precondition::Owned if !removal.is_owned => keeps("it was not made for this Machine"),
         Precondition::Deletable if !removal.is_deletable => keeps("its reclaim policy is Retain"),
-        Precondition::Owned | Precondition::Deletable => Ok(()),
+        // Only an instance of KubeVirt has the last.
+        Precondition::Owned | Precondition::Deletable | Precondition::NeverRan => Ok(()),
         Precondition::Unchanged => match &removal.key {
             Some(key) if *key != volume.key => Err(AccessError::Changed(format!(
                 "volume {pool}/{name} is another one than was observed"

@@ -10,7 +10,7 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// Fetches that a host runs at the same time; the others wait for their turn.
+/// Fetches that a host runs at the same time; the others wait in the fair queue.
 const FETCHES: usize = 4;
 
 /// Registers the libvirt host.

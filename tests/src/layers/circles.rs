@@ -106,18 +106,11 @@ fn reached<'a>(imports: &'a Imports, file: &'a PathBuf) -> BTreeSet<&'a PathBuf>
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     /// The circles of a crate that consists of these files, with paths relative to its folder.
     fn planted(files: &[(&str, &str)]) -> Vec<String> {
-        let folder = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            let path = folder.path().join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
+        let folder = crate::layers::planted(files);
         let circles = circles_of(&folder.path().join("lib.rs")).unwrap();
         let prefix = format!("{}/", folder.path().display());
         let shown = circles.iter().map(ToString::to_string);

@@ -3,15 +3,30 @@
 //! ```text
 //! cargo metadata ──► workspace ──► arrows between crates, their graph for docs/development.md
 //!                        │
-//!                        └──► modules ──► imports ──► circles      one crate's source at a time
+//!                        └──► modules ──► imports ─┬─► circles     one crate's source at a time
+//!                                                  └─► floors      of `common`
 //! ```
 //! The compiler refuses circles between crates only. Within a crate any file may import any other, so that
 //! `cargo lab lint` has to parse every file.
 
 mod circles;
+mod floors;
 mod imports;
 mod modules;
 mod workspace;
 
 pub use circles::{Circle, circles_of};
+pub use floors::upward_imports;
 pub use workspace::{Crate, Edge, crates, graph, violations};
+
+/// A folder with the files of a crate, for tests; paths are relative to it.
+#[cfg(test)]
+fn planted(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    folder
+}

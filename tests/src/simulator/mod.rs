@@ -86,8 +86,8 @@ pub struct Simulator {
 
 impl std::fmt::Debug for Context {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stage")
-            .field("scripts", &self.scenarios)
+        f.debug_struct("Context")
+            .field("scenarios", &self.scenarios)
             .finish_non_exhaustive()
     }
 }

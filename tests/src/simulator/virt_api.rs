@@ -186,7 +186,7 @@ impl Simulator {
         name: &str,
         change: impl Fn(&mut Vec<Value>, &mut Vec<Value>),
     ) -> Result<()> {
-        // Status is written beside it; whoever gets a conflict runs the command again.
+        // Status is written beside it; any client that gets a conflict runs the command again.
         loop {
             let machine = self.machine(namespace, name).await?;
             let patch = change_of_volumes(&machine, &change);

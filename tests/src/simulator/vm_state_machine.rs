@@ -180,7 +180,7 @@ fn with_instance(input: &Input<'_>, instance: &Value) -> Next {
         again,
     };
     if let Scenario::Shows(word) = input.scenario {
-        // Whoever sets this scenario writes the starts that failed, too.
+        // A test that sets this scenario writes the failed starts, too.
         let mut next = on(Change::Nothing, word, None, None);
         next.status["startFailure"] = input.machine["status"]["startFailure"].clone();
         return next;

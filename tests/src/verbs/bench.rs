@@ -173,8 +173,8 @@ pub(crate) async fn under_load() -> Result<ExitCode> {
         slow_images::start(&lab, &server, SLOW_NAMESPACES).await?;
         let what = format!("{SLOW_NAMESPACES} slow image servers");
         for program in [&mut webhook, &mut controller] {
-            let nobody = std::future::ready(Ok(()));
-            say(load::notice(&lab, program, &what, SPAN, nobody).await?);
+            let no_others = std::future::ready(Ok(()));
+            say(load::notice(&lab, program, &what, SPAN, no_others).await?);
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -42,13 +42,21 @@ pub(crate) async fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fails with every dependency and every circle of imports that the layers do not allow.
+/// Fails with every dependency, every circle of imports and every import of a higher floor of `common` that the
+/// layers do not allow.
 async fn layers() -> Result<()> {
     let crates = layers::crates().await?;
     let mut problems = layers::violations(&crates);
     for root in crates.iter().flat_map(|it| &it.roots) {
         let circles = layers::circles_of(root)?;
         problems.extend(circles.iter().map(ToString::to_string));
+    }
+    for root in crates
+        .iter()
+        .filter(|it| it.folder == "common")
+        .flat_map(|it| &it.roots)
+    {
+        problems.extend(layers::upward_imports(root)?);
     }
     for problem in &problems {
         say(problem);

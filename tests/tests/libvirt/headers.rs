@@ -1,4 +1,4 @@
-//! A guest writes the header of a qcow2 image into its raw disk, and libvirt believes it.
+//! A guest writes the header of a qcow2 image into its raw disk, and libvirt reports what the header says.
 
 use std::{
     fs::{self, OpenOptions},
@@ -74,7 +74,7 @@ async fn a_header_in_a_raw_disk_changes_nothing_for_its_machine_and_keeps_nobody
     let mut disk = OpenOptions::new().write(true).open(&file).unwrap();
     disk.write_all(&forged).unwrap();
     env.virsh(&["pool-refresh", "volumes"]).await;
-    let believed = env
+    let reported = env
         .virsh(&["vol-dumpxml", "--pool", "volumes", &raw[0]])
         .await;
     for part in [
@@ -82,10 +82,10 @@ async fn a_header_in_a_raw_disk_changes_nothing_for_its_machine_and_keeps_nobody
         "<capacity unit='bytes'>1099511627776</capacity>",
         &format!("<path>{}</path>", victim.display()),
     ] {
-        assert!(believed.contains(part), "{part}: {believed}");
+        assert!(reported.contains(part), "{part}: {reported}");
     }
 
-    // The volume that the header names goes with its Machine.
+    // The volume that the header names is deleted with its Machine.
     env.delete("victim").await;
     assert!(!victim.exists());
 

@@ -103,7 +103,7 @@ pub(crate) async fn references_that_name_another_namespace(tenants: &Tenants) {
     assert_eq!(text.matches("[InvalidObjectName]").count(), 3, "{text}");
 }
 
-/// Each name is one letter away from what blue has. An answer that suggests the right one would tell of it.
+/// Each name is one letter away from what blue has. An answer that suggests the right one would disclose it.
 pub(crate) async fn suggestions_for_misspelt_names(tenants: &Tenants) {
     let attack = machine(
         "red",

@@ -109,9 +109,15 @@ pub(crate) async fn a_server_that_never_answers(tenants: &Tenants) {
     let ready = machines.until_condition("newcomer", "Ready", "True", "Running");
     ready.await.unwrap();
     assert!(tenants.server.requests("os/never.raw") > 0);
-    let (span, nobody) = (Duration::from_secs(1), future::ready(Ok(())));
+    let (span, no_others) = (Duration::from_secs(1), future::ready(Ok(())));
     let mut controller = tenants.controller.lock().await;
-    let noticed = load::notice(&tenants.lab, &mut controller, "slow images", span, nobody);
+    let noticed = load::notice(
+        &tenants.lab,
+        &mut controller,
+        "slow images",
+        span,
+        no_others,
+    );
     let noticed = noticed.await.unwrap();
     assert!(noticed.peak_mib < noticed.limit_mib, "{noticed}");
     tenants.delete("blue", "newcomer").await;

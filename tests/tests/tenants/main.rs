@@ -8,8 +8,8 @@
 //! API server, webhook, controller, libvirtd, simulator of KubeVirt
 //!   │
 //!   ├─▶ blue has the same objects, domains and volumes as before    nothing is changed or read
-//!   ├─▶ no answer, object or event of red names what is blue's      nothing is told
-//!   └─▶ a new Machine of blue still gets its place                  nobody is starved
+//!   ├─▶ no answer, object or event of red names what is blue's      nothing is disclosed
+//!   └─▶ a new Machine of blue still gets its place                  no tenant is starved
 //! ```
 //! One control plane and one libvirtd serve all attacks, one after the other; each cleans up after itself. Attacks that
 //! have a whole test elsewhere, with every variant, are here in their shortest form.

@@ -28,7 +28,7 @@ const READ_TIMEOUT: Duration = Duration::from_millis(500);
 /// server.
 const READS_MAX: usize = 16;
 
-/// Why a read does not tell whether an object exists.
+/// Why a read does not show whether an object exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadError {
     /// The API server refused the read, failed, or was not reached.

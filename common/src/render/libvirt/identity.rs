@@ -109,7 +109,7 @@ pub fn disk_owner(volume: &str) -> Option<&str> {
 }
 
 /// Whether a volume has a name that only the controller gives: a disk or a seed of any Machine, a fetched image, or a
-/// marker of one. Nobody may take such a volume for an image: a guest writes its disk, and an image was fetched for
+/// marker of one. No image of a Machine may name such a volume: a guest writes its disk, and an image was fetched for
 /// those who named its URL.
 pub fn is_reserved_volume(volume: &str) -> bool {
     let plain = without_attempt(volume.strip_suffix(MARKER).unwrap_or(volume));

@@ -98,8 +98,44 @@ pub(super) fn is_cloud_config(text: &str) -> bool {
     starts_with(text.trim_start(), CLOUD_CONFIG_LINE)
 }
 
-/// The beginning of a shell script and of a cloud-config in base64, and of a gzip file.
-const ENCODED: [&str; 3] = ["IyEv", "I2Nsb3VkLWNvbmZpZ", "H4sI"];
+/// Characters of base64 that are decoded to find the format of what they encode: more than the longest beginning that
+/// [`Format::of`] reads, with a header of a template before it.
+const ENCODED_WITHIN: usize = 128;
+
+/// The first bytes of a gzip file.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Whether the text is base64 of a gzip file, or of something in a format that cloud-init knows.
+fn is_base64(text: &str) -> bool {
+    let letters = text.bytes().filter(|byte| !byte.is_ascii_whitespace());
+    let mut bytes = Vec::new();
+    let (mut bits, mut count) = (0_u32, 0_u32);
+    for letter in letters.take(ENCODED_WITHIN) {
+        let value = match letter {
+            b'A'..=b'Z' => letter - b'A',
+            b'a'..=b'z' => letter - b'a' + 26,
+            b'0'..=b'9' => letter - b'0' + 52,
+            b'+' | b'-' => 62,
+            b'/' | b'_' => 63,
+            b'=' => break,
+            _ => return false,
+        };
+        bits = (bits << 6) | u32::from(value);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push(u8::try_from((bits >> count) & 0xff).unwrap_or_default());
+        }
+    }
+    if bytes.starts_with(&GZIP) {
+        return true;
+    }
+    let decoded = String::from_utf8_lossy(&bytes);
+    matches!(
+        Format::of(&decoded),
+        Format::CloudConfig | Format::Unchecked
+    )
+}
 
 /// Rule [`Code::UnknownUserData`]: why cloud-init knows no format of the text, and what to do.
 pub(super) fn unknown(text: &str) -> Diagnostic {
@@ -113,7 +149,7 @@ pub(super) fn unknown(text: &str) -> Diagnostic {
     let advice = if text.trim_start().starts_with('\u{feff}') {
         "begins with a byte order mark, behind which cloud-init knows no format; \
          save the text as UTF-8 without it"
-    } else if ENCODED.iter().any(|encoded| line.starts_with(encoded)) {
+    } else if is_base64(text) {
         "is base64, which cloud-init does not decode; give the text itself"
     } else if line.trim_end() == "---" && has_format {
         "begins with '---'; the next line has to be the first one, so remove it"
@@ -158,6 +194,13 @@ mod tests {
             ("\n\u{feff}users: []", "byte order mark"),
             ("I2Nsb3VkLWNvbmZpZwp1c2VyczogW10K", "base64"),
             ("IyEvYmluL3NoCmxzCg==", "base64"),
+            ("H4sIAAAAAAAAA0vOyS9N", "base64"),
+            // '## template: jinja', '#include', 'Content-Type:', and a cloud-config behind an empty line.
+            ("IyMgdGVtcGxhdGU6IGppbmphCiNjbG91ZC1jb25maWcK", "base64"),
+            ("I2luY2x1ZGUKaHR0cHM6Ly9hLmIK", "base64"),
+            ("Q29udGVudC1UeXBlOiBtdWx0aXBhcnQvbWl4ZWQK", "base64"),
+            ("CiNjbG91ZC1jb25maWcK", "base64"),
+            ("SGVsbG8gd29ybGQ=", "add '#cloud-config' as the first line"),
             ("---\n#cloud-config\nusers: []", "has to be the first one"),
             ("---\n\n#!/bin/sh\n", "has to be the first one"),
             ("---\nusers: []", "put '#cloud-config' in its place"),
@@ -180,8 +223,8 @@ mod tests {
             ),
         ] {
             assert_eq!(Format::of(text), Format::Unknown, "{text:?}");
-            let told = unknown(text).text;
-            assert!(told.contains(advice), "{text:?}: {told}");
+            let message = unknown(text).text;
+            assert!(message.contains(advice), "{text:?}: {message}");
         }
     }
 

@@ -25,7 +25,7 @@ rules! {
             fix "Take a template that the message lists."
             crd Nothing,
         Refuse TemplateRequired = "The Machine names no template, and a MachinePolicy requires one."
-            because "The administrator wants every Machine of the namespace to be made from a template."
+            because "The policy requires a template."
             fix "Set `template` to one that the message lists."
             crd Nothing,
     }

@@ -1,7 +1,7 @@
 //! A value as LZ4-compressed JSON.
 //!
 //! The controller caches every Machine and the objects made for it, and reads one of them at a time. Kept because of
-//! the memory budget: the controller takes 103 MiB for 10,000 Machines (`docs/operate.md`, Sizing), and a compressed
+//! the memory budget: the controller takes 124 MiB for 10,000 Machines (`docs/performance.md`), and a compressed
 //! object takes about a fifth of the memory of its decoded fields. Decompressing takes microseconds; a settled
 //! Machine is not decompressed at all.
 

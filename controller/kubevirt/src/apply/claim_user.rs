@@ -53,6 +53,50 @@ impl ClaimUser {
         counts && (names_claim(&self.spec, claim) || names_claim(&self.status, claim))
     }
 
+    /// Whether the claim must not be deleted because of the object. An import that is not complete may go although the
+    /// guest of the Machine itself waits for it.
+    pub(crate) fn prevents(
+        &self,
+        kind: UserKind,
+        machine: &Machine,
+        claim: &str,
+        is_import: bool,
+    ) -> bool {
+        let awaits_import = match kind {
+            UserKind::VirtualMachine => self.is_made_for(machine),
+            UserKind::Instance => self.is_labelled(machine) && self.never_ran(),
+            UserKind::Pod => false,
+        };
+        self.uses(kind, claim) && !(is_import && awaits_import)
+    }
+
+    /// Whether no guest has run in this instance: it has no phase, or one without a node. A phase of another type is
+    /// not known.
+    pub(crate) fn never_ran(&self) -> bool {
+        let phase = &self.status["phase"];
+        phase.is_null() || matches!(phase.as_str(), Some("" | "Pending" | "Scheduling"))
+    }
+
+    /// Whether the object has this name.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        self.metadata.name.as_deref() == Some(name)
+    }
+
+    fn is_labelled(&self, machine: &Machine) -> bool {
+        let labels = self.metadata.labels.as_ref();
+        labels
+            .and_then(|labels| labels.get(names::LABEL_MACHINE))
+            .is_some_and(|name| name == machine.name())
+    }
+
+    fn is_made_for(&self, machine: &Machine) -> bool {
+        let annotations = self.metadata.annotations.as_ref();
+        let has_uid = annotations
+            .and_then(|annotations| annotations.get(names::ANNOTATION_MACHINE_UID))
+            .is_some_and(|uid| uid == machine.uid());
+        self.is_labelled(machine) && has_uid
+    }
+
     /// Why the claim is not deleted, and what to do.
     ///
     /// The guest of the Machine itself and pods end: then the deletion is tried again. Another owner's
@@ -64,18 +108,10 @@ impl ClaimUser {
         claim: &str,
         is_import: bool,
     ) -> Failed {
-        let labels = self.metadata.labels.as_ref();
-        let annotations = self.metadata.annotations.as_ref();
-        let is_of_machine = labels
-            .and_then(|labels| labels.get(names::LABEL_MACHINE))
-            .is_some_and(|name| name == machine.name());
-        let has_uid = annotations
-            .and_then(|annotations| annotations.get(names::ANNOTATION_MACHINE_UID))
-            .is_some_and(|uid| uid == machine.uid());
         let ends = match kind {
-            UserKind::VirtualMachine => is_of_machine && has_uid,
+            UserKind::VirtualMachine => self.is_made_for(machine),
             // An instance carries the labels of its template, not the uid.
-            UserKind::Instance => is_of_machine,
+            UserKind::Instance => self.is_labelled(machine),
             UserKind::Pod => true,
         };
         let user = format!(

@@ -14,6 +14,7 @@ mod answer;
 pub(crate) mod claim_user;
 mod live;
 pub(crate) mod preconditions;
+mod restored;
 #[cfg(test)]
 mod tests;
 mod update;
@@ -33,6 +34,7 @@ use serde_json::json;
 pub(crate) use self::answer::unanswered;
 use self::live::find;
 use self::preconditions::check;
+use self::restored::Before;
 use crate::objects::{Attachment, Claim, DataVolume, Instance, VirtualMachine};
 use crate::plan::Action;
 use crate::plan::action::{ClaimPatch, Exact, ProtectedKind, Protection};
@@ -69,15 +71,25 @@ async fn carry_out(
             Ok(Some(Written::of(&made)))
         }
         Action::UpdateAttachment(desired) => {
+            let name = &desired.metadata.name;
+            let before = Before::read::<Attachment>(&apply, name).await;
             let body = json!({"metadata": {"uid": desired.metadata.uid}, "spec": desired.spec});
-            let made: Attachment = apply.merge(&desired.metadata.name, &body).await?;
+            let made: Attachment = apply.merge(name, &body).await?;
+            apply.report(events, before.attachment(name));
             Ok(Some(Written::of(&made)))
         }
         Action::CreateClaim(desired) => {
             let made: Claim = apply.create(desired).await?;
             Ok(Some(Written::of(&made)))
         }
-        Action::PatchClaim(patch) => apply.patch_claim(patch).await.map(Some),
+        Action::PatchClaim(patch) => {
+            let before = Before::read::<Claim>(&apply, &patch.name).await;
+            let written = apply.patch_claim(patch).await?;
+            // With another spec, the difference may be that of the Machine.
+            let is_known = machine.status.observed_generation == machine.generation();
+            apply.report(events, before.claim(patch).filter(|_| is_known));
+            Ok(Some(written))
+        }
         Action::CreateDataVolume(desired) => {
             let made: DataVolume = apply.create(desired).await?;
             Ok(Some(Written::of(&made)))
@@ -92,32 +104,30 @@ async fn carry_out(
             Ok(Some(Written::of(&made)))
         }
         Action::UpdateSecret(desired) => {
-            let made: Secret = apply
-                .merge(&desired.metadata.name, &secret_patch(desired))
-                .await?;
+            let name = &desired.metadata.name;
+            let before = Before::read::<Secret>(&apply, name).await;
+            let made: Secret = apply.merge(name, &secret_patch(desired)).await?;
+            apply.report(events, before.secret(name));
             Ok(Some(Written::of(&made)))
         }
         Action::CreateVm(desired) => apply.create_vm(desired).await.map(Some),
         Action::UpdateVm(desired) => update::update(&apply, events, desired).await.map(Some),
         Action::SetRunStrategy { uid, strategy } => {
-            // The rest is not as it was rendered any more. Without the digest, the strategy is not taken for the
-            // change of another client once the whole VirtualMachine can be updated again.
-            let annotations = json!({names::ANNOTATION_RENDERED: null});
-            let body = json!({
-                "metadata": {"uid": uid, "annotations": annotations},
-                "spec": {"runStrategy": strategy},
-            });
-            let made: VirtualMachine = apply.merge(machine.name(), &body).await?;
-            Ok(Some(Written::of(&made)))
+            let written = update::switch(&apply, events, uid, strategy).await?;
+            Ok(Some(written))
         }
         Action::DeleteVm { uid } => apply.delete::<VirtualMachine>(machine.name(), uid).await,
-        Action::DeleteInstance { uid } => apply.delete::<Instance>(machine.name(), uid).await,
+        Action::DeleteInstance { uid, .. } => apply.delete::<Instance>(machine.name(), uid).await,
         Action::DeleteClaim(claim) => apply.delete_exact::<Claim>(claim.exact()).await,
         Action::RemoveRecreateRequest => {
             let annotation = names::ANNOTATION_RECREATE_VOLUME;
             Ok(Some(remove_annotation(api, machine, annotation).await?))
         }
-        Action::SetProtection(protection) => apply.protect(protection).await.map(Some),
+        Action::SetProtection(protection) => {
+            let (written, before) = apply.protect(protection).await?;
+            apply.report(events, before.protection(protection));
+            Ok(Some(written))
+        }
         Action::ConfirmGuestGone => apply.confirm_guest_gone().await.map(|()| None),
     }
 }
@@ -201,21 +211,37 @@ impl Apply<'_> {
         Ok(Written::of(&self.merge::<Claim>(&patch.name, &body).await?))
     }
 
-    async fn protect(&self, protection: &Protection) -> Result<Written, ApiError> {
-        let Protection {
-            kind, name, uid, ..
-        } = protection;
-        let label = protection.is_protected.then_some("true");
-        let labels = json!({names::LABEL_DELETION_PROTECTION: label});
-        let body = json!({"metadata": {"uid": uid, "labels": labels}});
-        Ok(match kind {
-            ProtectedKind::VirtualMachine => {
-                Written::of(&self.merge::<VirtualMachine>(name, &body).await?)
-            }
-            ProtectedKind::Claim => Written::of(&self.merge::<Claim>(name, &body).await?),
-            ProtectedKind::DataVolume => Written::of(&self.merge::<DataVolume>(name, &body).await?),
-            ProtectedKind::Secret => Written::of(&self.merge::<Secret>(name, &body).await?),
-        })
+    async fn protect(&self, protection: &Protection) -> Result<(Written, Before), ApiError> {
+        match protection.kind {
+            ProtectedKind::VirtualMachine => self.mark::<VirtualMachine>(protection).await,
+            ProtectedKind::Claim => self.mark::<Claim>(protection).await,
+            ProtectedKind::DataVolume => self.mark::<DataVolume>(protection).await,
+            ProtectedKind::Secret => self.mark::<Secret>(protection).await,
+        }
+    }
+
+    /// Sets or removes the label that protects an object. Returns also what the object was like before.
+    async fn mark<K>(&self, protection: &Protection) -> Result<(Written, Before), ApiError>
+    where
+        K: Meta<Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + std::fmt::Debug,
+    {
+        let Protection { name, uid, .. } = protection;
+        let before = Before::read::<K>(self, name).await;
+        let value = protection.is_protected.then_some("true");
+        let labels = json!({names::LABEL_DELETION_PROTECTION: value});
+        let annotations = json!({names::ANNOTATION_PROTECTED: value});
+        let body = json!({"metadata": {"uid": uid, "labels": labels, "annotations": annotations}});
+        Ok((Written::of(&self.merge::<K>(name, &body).await?), before))
+    }
+
+    /// Publishes the event of a change of another client that was undone, if there is one.
+    fn report(&self, events: &Events, restored: Option<String>) {
+        if let Some(message) = restored {
+            events.restored(self.machine, &message);
+        }
     }
 
     async fn delete<K>(&self, name: &str, uid: &str) -> Result<Option<Written>, ApiError>

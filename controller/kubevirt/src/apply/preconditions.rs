@@ -6,6 +6,7 @@
 //! | `Owned`, `Deletable`, `Incomplete` | read from the observed object when the action was made; see [`DeletableClaim`] and [`UnfinishedImport`] |
 //! | `Unchanged` | by the API server: the request names the uid and version of the observed object |
 //! | `Unused` | here: live lists of the namespace's VirtualMachines, instances and pods |
+//! | `NeverRan` | here: the phase of the instance, read live |
 //! | `NotABackingFile`, `NotBoundElsewhere` | hold always: no claim is a file below another one, and KubeVirt places guests |
 //!
 //! [`DeletableClaim`]: crate::plan::action::DeletableClaim
@@ -37,6 +38,7 @@ pub(super) async fn check(
     for precondition in effect.iter().flat_map(|effect| effect.preconditions()) {
         match precondition {
             Precondition::Unused => unused(api, machine, action).await?,
+            Precondition::NeverRan => never_ran(api, machine).await?,
             Precondition::LeaseHeld
             | Precondition::Owned
             | Precondition::Deletable
@@ -49,14 +51,15 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// Fails if anything in the namespace uses the claim that would go with the action.
+/// Fails if anything in the namespace uses the claim that the action would delete.
 async fn unused(api: &GuardedClient, machine: &Machine, action: &Action) -> Result<(), Failed> {
     let Some((claim, kinds)) = claim_at_risk(action) else {
         return Ok(());
     };
     for kind in kinds {
         let namespace = machine.namespace();
-        let is_user = |object: &ClaimUser| object.uses(*kind, claim);
+        let is_import = matches!(action, Action::DeleteDataVolume(_));
+        let is_user = |object: &ClaimUser| object.prevents(*kind, machine, claim, is_import);
         let user = match kind {
             UserKind::VirtualMachine => {
                 live::first::<VirtualMachine, _>(api, namespace, is_user).await?
@@ -65,14 +68,26 @@ async fn unused(api: &GuardedClient, machine: &Machine, action: &Action) -> Resu
             UserKind::Pod => live::first::<Pod, _>(api, namespace, is_user).await?,
         };
         if let Some(user) = user {
-            let is_import = matches!(action, Action::DeleteDataVolume(_));
             return Err(user.refusal(*kind, machine, claim, is_import));
         }
     }
     Ok(())
 }
 
-/// The claim that would go with an action, and the kinds of objects that may use it.
+/// Fails if the guest of the Machine's instance has got a node: it is not replaced any more. Without the instance there
+/// is nothing to delete.
+async fn never_ran(api: &GuardedClient, machine: &Machine) -> Result<(), Failed> {
+    let is_own = |user: &ClaimUser| user.is_named(machine.name());
+    let namespace = machine.namespace();
+    let instance = live::first::<Instance, ClaimUser>(api, namespace, is_own).await?;
+    if instance.is_none_or(|instance| instance.never_ran()) {
+        return Ok(());
+    }
+    let message = format!("VirtualMachineInstance {} runs by now", machine.name());
+    Err(ApiError::StaleCache(message).into())
+}
+
+/// The claim that an action would delete, and the kinds of objects that may use it.
 pub(crate) fn claim_at_risk(action: &Action) -> Option<(&str, &'static [UserKind])> {
     use UserKind::{Instance, Pod, VirtualMachine};
     match action {

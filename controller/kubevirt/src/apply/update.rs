@@ -20,7 +20,9 @@ use kube::core::ApiResource;
 use serde_json::{Value, json};
 
 use super::Apply;
+use super::restored::manager_of;
 use crate::objects::VirtualMachine;
+use crate::plan::HALTED;
 
 /// Most fields that one event names; the rest is counted.
 const FIELDS_MAX: usize = 5;
@@ -30,12 +32,8 @@ pub(super) async fn update(
     events: &Events,
     desired: &types::VirtualMachine,
 ) -> Result<Written, ApiError> {
-    let kind = ApiResource::erase::<VirtualMachine>(&());
-    let namespace = apply.machine.namespace();
-    let vms: Api<DynamicObject> = Api::namespaced_with(apply.api.client(), namespace, &kind);
     let name = &desired.metadata.name;
-    let live = apply.api.read(vms.get(name)).await?;
-    let live = serde_json::to_value(live).map_err(failed)?;
+    let live = read(apply, name).await?;
     let mut body = serde_json::to_value(desired).map_err(failed)?;
     keep_plugged_in(&mut body, &live);
     body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
@@ -50,6 +48,45 @@ pub(super) async fn update(
         events.restored(apply.machine, &message);
     }
     Ok(Written::of(&written))
+}
+
+/// Changes the power state alone. The digest goes, because the rest is not as it was rendered any more.
+pub(super) async fn switch(
+    apply: &Apply<'_>,
+    events: &Events,
+    uid: &str,
+    strategy: &str,
+) -> Result<Written, ApiError> {
+    let name = apply.machine.name();
+    // Only a start can undo the stop of another client, so a stop needs no read before it.
+    let restored = if strategy == HALTED {
+        None
+    } else {
+        let live = read(apply, name).await?;
+        undoes_halt(strategy, &live).then(|| text(&["spec.runStrategy".to_owned()], &live))
+    };
+    let annotations = json!({
+        names::ANNOTATION_RENDERED: null,
+        names::ANNOTATION_RUN_STRATEGY: strategy,
+    });
+    let body = json!({
+        "metadata": {"uid": uid, "annotations": annotations},
+        "spec": {"runStrategy": strategy},
+    });
+    let written: VirtualMachine = apply.merge(name, &body).await?;
+    if let Some(message) = restored.flatten() {
+        events.restored(apply.machine, &message);
+    }
+    Ok(Written::of(&written))
+}
+
+/// The VirtualMachine with every field, also those that the caches do not keep.
+async fn read(apply: &Apply<'_>, name: &str) -> Result<Value, ApiError> {
+    let kind = ApiResource::erase::<VirtualMachine>(&());
+    let namespace = apply.machine.namespace();
+    let vms: Api<DynamicObject> = Api::namespaced_with(apply.api.client(), namespace, &kind);
+    let live = apply.api.read(vms.get(name)).await?;
+    serde_json::to_value(live).map_err(failed)
 }
 
 fn failed(error: serde_json::Error) -> ApiError {
@@ -91,19 +128,38 @@ fn is_plugged_in(volume: &Value) -> bool {
 
 /// The text of the event: fields of ours that another client has changed; `None`: there are none.
 ///
-/// Only if the VirtualMachine was rendered from this very desired state: otherwise the Machine has changed, too.
+/// If the VirtualMachine was rendered from another desired state, the Machine has changed, too. The strategy is known
+/// to be the change of another client even then, because it is recorded.
 fn restored(body: &Value, live: &Value) -> Option<String> {
     let rendered =
         |object: &Value| object["metadata"]["annotations"][names::ANNOTATION_RENDERED].clone();
-    if rendered(body) != rendered(live) {
-        return None;
-    }
     let mut paths = Vec::new();
-    differences(&body["spec"], &live["spec"], "spec", &mut paths);
+    let strategy = body["spec"]["runStrategy"].as_str().unwrap_or_default();
+    if rendered(body) == rendered(live) {
+        differences(&body["spec"], &live["spec"], "spec", &mut paths);
+    } else if undoes_halt(strategy, live) {
+        paths.push("spec.runStrategy".to_owned());
+    }
+    text(&paths, live)
+}
+
+/// Whether this strategy starts a guest that another client has halted: this controller wrote another strategy.
+fn undoes_halt(strategy: &str, live: &Value) -> bool {
+    let recorded = &live["metadata"]["annotations"][names::ANNOTATION_RUN_STRATEGY];
+    strategy != HALTED
+        && live["spec"]["runStrategy"] == HALTED
+        && recorded.as_str().is_some_and(|recorded| recorded != HALTED)
+}
+
+/// Names the fields with the clients that changed them; `None`: this controller did.
+fn text(paths: &[String], live: &Value) -> Option<String> {
     let managers = &live["metadata"]["managedFields"];
     let foreign: Vec<_> = paths
         .iter()
-        .map(|path| (path, manager_of(managers, path)))
+        .map(|path| {
+            let keys: Vec<_> = path.split('.').collect();
+            (path, manager_of(managers, &keys))
+        })
         .filter(|(_, manager)| *manager != Some(names::FIELD_MANAGER))
         .collect();
     let mut text = String::new();
@@ -136,27 +192,6 @@ fn differences(desired: &Value, live: &Value, path: &str, found: &mut Vec<String
         (desired, live) if crate::plan::covers(live, desired) => {}
         _ => found.push(path.to_owned()),
     }
-}
-
-/// The manager that set a field last: the one whose entry has the field, or the nearest one above it.
-fn manager_of<'a>(managed: &'a Value, path: &str) -> Option<&'a str> {
-    let depth = |entry: &Value| {
-        let mut fields = &entry["fieldsV1"];
-        let mut depth = 0;
-        for key in path.split('.') {
-            fields = &fields[format!("f:{key}")];
-            if fields.is_null() {
-                break;
-            }
-            depth += 1;
-        }
-        depth
-    };
-    let entries = managed.as_array().into_iter().flatten();
-    let of_spec = entries.filter(|entry| entry["subresource"].is_null());
-    // Of several owners, the one that wrote last.
-    let best = of_spec.max_by_key(|entry| (depth(entry), entry["time"].as_str()));
-    best.filter(|entry| depth(entry) > 1)?["manager"].as_str()
 }
 
 /// The field of the Machine that decides a field of the VirtualMachine.
@@ -231,6 +266,22 @@ mod tests {
         changed["metadata"]["annotations"][names::ANNOTATION_RENDERED] = json!("another");
         assert_eq!(restored(&vm("Always", 2), &changed), None);
         assert_eq!(restored(&vm("Always", 2), &vm("Always", 2)), None);
+    }
+
+    /// The Machine has changed meanwhile, so that other differences may be its own.
+    #[test]
+    fn an_undone_stop_of_another_client_is_an_event_whatever_else_has_changed() {
+        let mut live = vm("Halted", 8);
+        live["metadata"]["annotations"][names::ANNOTATION_RENDERED] = json!("another");
+        live["metadata"]["annotations"][names::ANNOTATION_RUN_STRATEGY] = json!("Always");
+        let theirs = json!({"f:spec": {"f:runStrategy": {}}});
+        live["metadata"]["managedFields"] = json!([managed("virt-api", &theirs)]);
+        let message = "restored fields of VirtualMachine web; spec.runStrategy, changed by virt-api, write spec.powerState of the Machine instead";
+        assert_eq!(restored(&vm("Always", 2), &live).as_deref(), Some(message));
+        assert_eq!(restored(&vm("Halted", 2), &live), None);
+        assert!(undoes_halt("Always", &live) && !undoes_halt("Halted", &live));
+        live["metadata"]["annotations"][names::ANNOTATION_RUN_STRATEGY] = json!("Halted");
+        assert_eq!(restored(&vm("Always", 2), &live), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use controller_core::backend::{Backend, Growth};
 use controller_core::conditions::Fault;
 use controller_core::fixtures::{block, disk, machine};
 use controller_core::laws::{self, Environment, Refused};
-use controller_core::machine::Machine;
+use controller_core::machine::{Block, Machine};
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Step};
 use controller_core::preconditions::{Effect, Precondition};
@@ -142,6 +142,10 @@ impl Environment for FakeCluster {
                 other.metadata.uid = Some("uid-of-another".to_owned());
                 self.vm = Some(other);
             }
+            (Precondition::NeverRan, Action::DeleteInstance { .. }) => {
+                let instance = self.instance.as_mut().expect("there is an instance");
+                "Running".clone_into(&mut instance.status.phase);
+            }
             (Precondition::Owned, Action::DeleteInstance { .. }) => {
                 let instance = self.instance.as_mut().expect("there is an instance");
                 instance.metadata.uid = Some("uid-of-another".to_owned());
@@ -211,9 +215,21 @@ fn importing() -> FakeCluster {
     FakeCluster::new(machine(block))
 }
 
+/// A Machine whose guest waits for a node, and whose spec has changed since.
+fn waiting() -> FakeCluster {
+    let mut cluster = new();
+    cluster.is_full = true;
+    cluster.settle();
+    let machine = cluster.machine_mut();
+    let mut block = machine.desired().expect("the Machine has a block").clone();
+    block.cpu.cores = 1;
+    machine.block = Block::Matching(Box::new(block));
+    cluster
+}
+
 #[test]
 fn no_effect_without_each_precondition() {
-    laws::no_effect_without_each_precondition(&[&new, &importing]);
+    laws::no_effect_without_each_precondition(&[&new, &importing, &waiting]);
 }
 
 #[test]

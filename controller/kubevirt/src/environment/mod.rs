@@ -23,7 +23,7 @@ use time::{Duration, OffsetDateTime};
 
 use crate::apply::claim_user::UserKind;
 use crate::backend::KubeVirt;
-use crate::objects::{Attachment, Claim, DataVolume, GuestPod, Instance, VirtualMachine};
+use crate::objects::{Attachment, Claim, DataVolume, GuestPod, Instance, Settings, VirtualMachine};
 use crate::plan::OnForeignStop;
 use crate::plan::action::Plan;
 use crate::plan::observed::{Eviction, Observed};
@@ -47,6 +47,8 @@ pub(crate) struct FakeCluster {
     /// `None` once it was deleted and its finalizer removed.
     pub(crate) machine: Option<Machine>,
     pub(crate) kubevirt: bool,
+    /// How KubeVirt is configured.
+    pub(crate) settings: Option<Settings>,
     pub(crate) multus: bool,
     pub(crate) cdi: bool,
     pub(crate) vm: Option<VirtualMachine>,
@@ -60,6 +62,10 @@ pub(crate) struct FakeCluster {
     pub(crate) data_volumes: BTreeMap<String, DataVolume>,
     /// Whether the StorageClass binds volumes only once the guest has a node.
     pub(crate) first_consumer: bool,
+    /// Whether no node has room for a guest.
+    pub(crate) is_full: bool,
+    /// Whether no import ends.
+    pub(crate) imports_hang: bool,
     /// DataVolumes as they were created, by name.
     import_specs: BTreeMap<String, types::DataVolume>,
     pub(crate) secret: Option<Secret>,
@@ -97,6 +103,7 @@ impl FakeCluster {
         Self {
             machine: Some(machine),
             kubevirt: true,
+            settings: None,
             multus: true,
             cdi: true,
             vm: None,
@@ -107,6 +114,8 @@ impl FakeCluster {
             claims: BTreeMap::new(),
             data_volumes: BTreeMap::new(),
             first_consumer: false,
+            is_full: false,
+            imports_hang: false,
             import_specs: BTreeMap::new(),
             secret: None,
             contents: BTreeMap::new(),
@@ -207,6 +216,7 @@ impl FakeCluster {
         Observed {
             cluster: "cluster".into(),
             kubevirt: self.kubevirt,
+            settings: self.settings.clone(),
             multus: self.multus,
             cdi: self.cdi,
             vm: self.vm.clone().map(Arc::new),

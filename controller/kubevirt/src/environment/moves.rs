@@ -53,6 +53,11 @@ impl FakeCluster {
                 }
                 return self.set_printable_status("Stopped") || has_changed;
             }
+            Some(instance) if self.is_full && instance.status.phase != "Running" => {
+                let is_new = instance.status.phase != "Scheduling";
+                "Scheduling".clone_into(&mut instance.status.phase);
+                return self.set_printable_status("ErrorUnschedulable") || is_new || has_changed;
+            }
             Some(instance) if instance.status.phase != "Running" => {
                 "Running".clone_into(&mut instance.status.phase);
                 instance.status.node_name = Some("node-1".into());
@@ -112,7 +117,7 @@ impl FakeCluster {
                 }
                 (Some(claim), _) if claim.status.phase == "Bound" => {
                     match import.status.phase.as_str() {
-                        "ImportInProgress" | "Succeeded" => "Succeeded",
+                        "ImportInProgress" | "Succeeded" if !self.imports_hang => "Succeeded",
                         _ => "ImportInProgress",
                     }
                 }

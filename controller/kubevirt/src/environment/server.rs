@@ -119,6 +119,8 @@ impl FakeCluster {
                 live.spec.run_strategy.clone_from(strategy);
                 let annotations = live.metadata.annotations.get_or_insert_default();
                 annotations.remove(names::ANNOTATION_RENDERED);
+                let key = names::ANNOTATION_RUN_STRATEGY.to_owned();
+                annotations.insert(key, strategy.clone());
             }
             Action::DeleteVm { uid } => {
                 if let Some(live) = self.vm.as_mut() {
@@ -126,7 +128,7 @@ impl FakeCluster {
                     live.metadata.deletion_timestamp = Some(some_time());
                 }
             }
-            Action::DeleteInstance { uid } => {
+            Action::DeleteInstance { uid, .. } => {
                 if let Some(live) = self.instance.as_mut() {
                     refuse(live.uid() != uid)?;
                     if !live.is_deleting() {
@@ -191,9 +193,17 @@ impl FakeCluster {
     /// As `apply` checks the preconditions of the action.
     fn check(&self, action: &Action) -> Result<(), Refused> {
         refuse(!self.holds_lease)?;
-        let unused = action
-            .effect()
-            .is_some_and(|effect| effect.preconditions().contains(&Precondition::Unused));
+        let needs = |precondition| {
+            let effect = action.effect();
+            effect.is_some_and(|effect| effect.preconditions().contains(&precondition))
+        };
+        let instance = self.instance.as_ref().map(|instance| json!(instance));
+        let has_run = instance.is_some_and(|it| !decode::<ClaimUser>(it).never_ran());
+        refuse(needs(Precondition::NeverRan) && has_run)?;
+        let unused = needs(Precondition::Unused);
+        let is_import = matches!(action, Action::DeleteDataVolume(_));
+        // After a deletion only the Machine's remains are there, and its guest is gone.
+        let machine = self.machine.as_ref();
         let Some((claim, kinds)) = claim_at_risk(action).filter(|_| unused) else {
             return Ok(());
         };
@@ -208,7 +218,13 @@ impl FakeCluster {
             users.chain(guest).collect::<Vec<_>>()
         };
         refuse(kinds.iter().any(|kind| {
-            let uses = |user| decode::<ClaimUser>(user).uses(*kind, claim);
+            let uses = |user| {
+                let user: ClaimUser = decode(user);
+                match machine {
+                    Some(machine) => user.prevents(*kind, machine, claim, is_import),
+                    None => user.uses(*kind, claim),
+                }
+            };
             of_kind(kind).into_iter().any(uses)
         }))
     }

@@ -83,6 +83,29 @@ impl VirtualMachine {
     }
 }
 
+impl VirtualMachine {
+    /// Whether KubeVirt says that a guest runs, is on its way down, or is on a node that cannot be reached.
+    pub(crate) fn has_guest(&self) -> bool {
+        HAS_GUEST.contains(&self.status.printable_status.as_str())
+    }
+
+    /// Whether somebody has asked KubeVirt to start the guest, for example after a stop.
+    pub(crate) fn has_start_request(&self) -> bool {
+        let mut requests = self.status.state_change_requests.iter();
+        requests.any(|request| request.action == "Start")
+    }
+}
+
+/// Values of `printableStatus` with a guest that runs, is on its way down, or is on a node that cannot be reached.
+const HAS_GUEST: [&str; 6] = [
+    "Running",
+    "Paused",
+    "Migrating",
+    "Stopping",
+    "Terminating",
+    "Unknown",
+];
+
 /// Status of a `VirtualMachine`; KubeVirt writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -93,6 +116,17 @@ pub(crate) struct VirtualMachineStatus {
     /// Guests that ended before they ran, since the last that ran.
     #[serde(deserialize_with = "lenient")]
     pub(crate) start_failure: Option<StartFailure>,
+    /// What virt-api has asked virt-controller for, as `virtctl stop` and `restart` do.
+    #[serde(deserialize_with = "lenient")]
+    pub(crate) state_change_requests: Vec<StateChangeRequest>,
+}
+
+/// A request to stop or to start the guest. `virtctl restart` makes both.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct StateChangeRequest {
+    /// `Start` or `Stop`.
+    pub(crate) action: String,
 }
 
 /// How often the start of a guest failed.
@@ -130,7 +164,7 @@ impl Instance {
         names_claim(&self.spec, claim)
     }
 
-    /// Whether the guest ended without a failure: it shut itself down, or its pod was taken from under it.
+    /// Whether the guest ended without a failure: it shut itself down, or the pod was deleted or evicted while the guest ran.
     pub(crate) fn has_succeeded(&self) -> bool {
         self.status.phase == "Succeeded"
     }
@@ -143,6 +177,22 @@ impl Instance {
     /// Whether no guest has run yet: the instance has no pod, or the pod has no node.
     pub(crate) fn waits_for_node(&self) -> bool {
         matches!(self.status.phase.as_str(), "" | "Pending" | "Scheduling")
+    }
+
+    /// Whether the instance was deleted while its guest ran. KubeVirt deletes that of a guest which has ended, too, but
+    /// afterwards. Times have whole seconds, and a guest takes longer than that to shut down: in a tie it ended first.
+    pub(crate) fn was_deleted_running(&self) -> bool {
+        let Some(deleted) = &self.metadata.deletion_timestamp else {
+            return false;
+        };
+        let transitions = self.status.phase_transition_timestamps.iter();
+        let mut ends = transitions.filter(|it| it.phase == "Succeeded");
+        let ended = ends.find_map(|it| it.phase_transition_timestamp.as_ref());
+        match self.status.phase.as_str() {
+            "Running" => true,
+            "Succeeded" => ended.is_some_and(|ended| deleted.0 < ended.0),
+            _ => false,
+        }
     }
 
     /// Whether KubeVirt reports that the pod is going under the guest.

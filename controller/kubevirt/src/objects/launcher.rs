@@ -1,4 +1,4 @@
-//! The virt-launcher pod of an instance: whether it was taken from under the guest.
+//! The virt-launcher pod of an instance: whether the pod was deleted or evicted while the guest ran.
 //!
 //! A guest that shuts itself down and one whose pod is evicted, drained or deleted end in the same way: KubeVirt
 //! (1.8, 1.9) reports the instance as `Succeeded` and does not start it again under `RerunOnFailure`. The order tells

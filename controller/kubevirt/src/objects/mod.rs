@@ -6,6 +6,7 @@ mod conditions;
 mod data_volume;
 mod guest_pod;
 mod guests;
+mod installation;
 mod launcher;
 
 pub(crate) use self::attachment::Attachment;
@@ -18,6 +19,7 @@ pub(crate) use self::guests::{
     VirtualMachine, attachments,
 };
 
+pub(crate) use self::installation::{Installation, Settings};
 pub(crate) use self::launcher::{Launcher, launchers_of};
 
 #[cfg(test)]

@@ -48,6 +48,8 @@ pub(crate) enum Action {
     /// Deletes the running instance; KubeVirt creates another one.
     DeleteInstance {
         uid: String,
+        /// Whether it is deleted only if it still waits for a node.
+        waits: bool,
     },
     /// Ends the plan unless a live read shows that the Machine's VirtualMachine and instance are gone. The
     /// caches may be behind.
@@ -185,7 +187,8 @@ impl Act for Action {
             Self::DeleteDataVolume { .. } => Some(Effect::RemoveImage),
             Self::CreateVm(_) | Self::UpdateVm(_) => Some(Effect::Define),
             Self::SetRunStrategy { .. } => Some(Effect::Start),
-            Self::DeleteInstance { .. } => Some(Effect::Stop),
+            Self::DeleteInstance { waits: true, .. } => Some(Effect::Replace),
+            Self::DeleteInstance { waits: false, .. } => Some(Effect::Stop),
             Self::DeleteVm { .. } => Some(Effect::Undefine),
             Self::CreateAttachment(_)
             | Self::UpdateAttachment(_)

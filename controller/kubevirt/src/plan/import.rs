@@ -68,13 +68,18 @@ pub(super) fn is_outdated(
 
 /// Deletes an import whose image was corrected, with the claim that it has not filled.
 ///
-/// What a guest may use is never deleted. The VirtualMachine has the claim before the import is complete only if the
-/// import waits for a node.
-pub(super) fn start_again(volume: &Volume<'_>, import: &DataVolume, observed: &Observed) -> Found {
+/// What a guest may use is never deleted. If the import waits for a node, the VirtualMachine has the claim before the
+/// import is complete, and its guest starts afterwards.
+pub(super) fn start_again(
+    machine: &Machine,
+    volume: &Volume<'_>,
+    import: &DataVolume,
+    observed: &Observed,
+) -> Found {
     let (disk, claim) = (&volume.disk.name, &volume.claim);
-    if in_use(claim, observed) {
+    if in_use(claim, observed) && !awaits_import(machine, claim, observed) {
         let message = format!(
-            "the image of '{disk}' was changed before its import was complete, and the VirtualMachine already has its volume: delete DataVolume {claim}, and the new image is imported"
+            "the image of '{disk}' was changed before its import was complete, and a guest has its volume already: stop that guest, and the new image is imported"
         );
         return Found {
             import: Some(Fault::new(FAILED, message)),
@@ -89,6 +94,18 @@ pub(super) fn start_again(volume: &Volume<'_>, import: &DataVolume, observed: &O
         import: Some(Fault::new("ImageImporting", message)),
         ..Found::default()
     }
+}
+
+/// Whether nothing uses the claim but the Machine's own guest, which cannot run before the import is complete.
+fn awaits_import(machine: &Machine, claim: &str, observed: &Observed) -> bool {
+    let vm = observed.vm.as_deref();
+    let is_ours = vm.is_none_or(|vm| vm.belongs_to(machine.name(), machine.uid()));
+    let instance = observed.instance.as_deref();
+    is_ours
+        && instance.is_none_or(|instance| {
+            !instance.uses(claim)
+                || (instance.machine() == Some(machine.name()) && observed.waits_for_node(instance))
+        })
 }
 
 /// Creates the DataVolume of a volume that has neither a DataVolume nor a claim.

@@ -1,7 +1,7 @@
 //! Disks whose content is lost, or is about to be: their claim is being deleted, or is gone although a guest had it.
 //!
 //! ```text
-//! claim of a running guest is deleted ─▶ PVCDeleting: the content goes when the guest stops
+//! claim of a running guest is deleted ─▶ PVCDeleting: the content is lost when the guest stops
 //! claim is deleted, no guest had it ───▶ PVCDeleting: another one is made once it is gone
 //! claim gone, VirtualMachine has it ───▶ PVCLost: nothing is made ─┬─ claim restored ──▶ the Machine continues
 //!                                                                  └─ user's annotation ▶ made anew, once
@@ -88,7 +88,7 @@ pub(super) fn deleted_in_use(
 }
 
 /// The condition of a disk that is to get a claim of a name whose former claim is still being deleted, for example with
-/// a former Machine of the name. The VirtualMachine does not get it: it would go, and look like a lost disk.
+/// a former Machine of the name. The VirtualMachine does not get it: it would be deleted, and look like a lost disk.
 pub(super) fn deleted_before_use(
     disk: &NormalizedDisk,
     claim: &Claim,

@@ -34,4 +34,5 @@ pub(crate) use self::create::plan;
 pub(crate) use self::delete::teardown;
 pub(crate) use self::observed::{Eviction, Observed};
 pub use self::others::OnForeignStop;
+pub(crate) use self::others::{HALTED, is_reported};
 pub(crate) use self::vm::covers;

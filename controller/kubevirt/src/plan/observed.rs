@@ -10,7 +10,7 @@ use controller_core::machine::Machine;
 use controller_core::objects::{Network, Secret, Template};
 
 use super::others::OnForeignStop;
-use crate::objects::{Attachment, Claim, DataVolume, GuestPod, Instance, VirtualMachine};
+use crate::objects::{Attachment, Claim, DataVolume, GuestPod, Instance, Settings, VirtualMachine};
 
 /// A guest that was taken down from outside and has to be started again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub(crate) struct Observed {
     pub(crate) cluster: Arc<str>,
     /// Whether KubeVirt's kinds are served.
     pub(crate) kubevirt: bool,
+    /// How KubeVirt is configured; `None`: that is not known.
+    pub(crate) settings: Option<Settings>,
     /// Whether Multus' kind is served.
     pub(crate) multus: bool,
     /// Whether CDI's kind is served.
@@ -70,6 +72,12 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
+    /// Whether no guest of the instance has run yet. The phase of an instance whose status cannot be read is empty, so
+    /// the VirtualMachine is asked, too.
+    pub(crate) fn waits_for_node(&self, instance: &Instance) -> bool {
+        instance.waits_for_node() && !self.vm.as_deref().is_some_and(VirtualMachine::has_guest)
+    }
+
     /// Whether the Machine is to run and its guest has not got as far as to have mounted its volumes.
     pub(crate) fn awaits_start(&self, machine: &Machine) -> bool {
         let desired = machine.desired();

@@ -3,9 +3,12 @@
 //! | change | what is done |
 //! |---|---|
 //! | `runStrategy: Halted`, as `virtctl stop` writes it | reported; undone once the guest is down, or kept: [`OnForeignStop`] |
+//! | deletion of the instance of a guest with `guestShutdownStops`, which KubeVirt takes for a shutdown from inside; `virtctl stop` has it deleted | reported; the guest is started again, or stays off: [`OnForeignStop`] |
 //! | volumes plugged into the running guest, as `virtctl addvolume` writes them | tolerated and listed |
 //! | any other field of ours | restored at once, with an event: see `apply::update` |
 
+use common::api::choice::PowerState;
+use common::api::normalized::Normalized;
 use common::names;
 use common::render::kubevirt::types::{InstanceSpec, Template, Volume};
 use controller_core::conditions::{Fault, ready};
@@ -28,24 +31,76 @@ pub enum OnForeignStop {
     Keep,
 }
 
+/// `spec.runStrategy` of a VirtualMachine that is off.
+pub(crate) const HALTED: &str = "Halted";
+
 /// Whether another client has stopped the guest: the VirtualMachine is halted, and this controller wrote it to run.
 pub(crate) fn has_stopped(
     machine: &Machine,
     desired: &common::render::kubevirt::types::VirtualMachine,
     live: &VirtualMachine,
 ) -> bool {
+    if desired.spec.run_strategy == HALTED || live.spec.run_strategy != HALTED {
+        return false;
+    }
+    if let Some(written) = live.annotation(names::ANNOTATION_RUN_STRATEGY) {
+        return written != HALTED;
+    }
+    // Written by a release that recorded no strategy: it is ours if the VirtualMachine is as rendered otherwise. A
+    // change of the spec meanwhile makes another digest.
     let rendered = desired.metadata.annotations.get(names::ANNOTATION_RENDERED);
     let is_rendered = live.annotation(names::ANNOTATION_RENDERED) == rendered.map(String::as_str);
-    // A change of the spec meanwhile makes another digest.
-    let is_known = ready(&machine.status).is_some_and(|(_, reason)| reason == FOREIGN_STOP);
-    let halted = "Halted";
-    desired.spec.run_strategy != halted
-        && live.spec.run_strategy == halted
-        && (is_rendered || is_known)
+    is_rendered || is_reported(machine)
+}
+
+/// Whether another client has stopped the guest by the deletion of its instance, and KubeVirt leaves it off. This
+/// controller deletes instances only for a restart, which the status has recorded then.
+pub(crate) fn has_deleted_instance(
+    machine: &Machine,
+    block: &Normalized,
+    observed: &Observed,
+) -> bool {
+    let vm = observed.vm.as_deref();
+    let vm = vm.filter(|vm| vm.belongs_to(machine.name(), machine.uid()) && !vm.is_deleting());
+    let stays_off = block.guest_shutdown_stops
+        && block.power_state == PowerState::Running
+        && vm.is_some_and(|vm| vm.spec.run_strategy == "RerunOnFailure" && !vm.has_start_request());
+    if !stays_off || observed.eviction.is_some() {
+        return false;
+    }
+    match observed.instance.as_deref() {
+        Some(instance) if instance.machine() != Some(machine.name()) => false,
+        Some(instance) if instance.is_deleting() => {
+            instance.was_deleted_running() || is_reported(machine)
+        }
+        Some(_) => false,
+        None => is_reported(machine),
+    }
+}
+
+/// Whether the last status reports that another client has stopped the guest.
+pub(crate) fn is_reported(machine: &Machine) -> bool {
+    ready(&machine.status).is_some_and(|(_, reason)| reason == FOREIGN_STOP)
+}
+
+/// Whether the VirtualMachine records another strategy than this one. Records of an earlier release, which made none,
+/// agree with every strategy: nothing is written for the record alone.
+pub(crate) fn records_another(live: &VirtualMachine, strategy: &str) -> bool {
+    let recorded = live.annotation(names::ANNOTATION_RUN_STRATEGY);
+    recorded.is_some_and(|recorded| recorded != strategy)
+}
+
+/// How another client has stopped a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// It has halted the VirtualMachine.
+    Halt,
+    /// It has had the instance deleted.
+    Deletion,
 }
 
 /// What is reported while the guest that another client has stopped stays off; `None`: it is started again now.
-pub(crate) fn foreign_stop(machine: &Machine, observed: &Observed) -> Option<Fault> {
+pub(crate) fn foreign_stop(machine: &Machine, observed: &Observed, stop: Stop) -> Option<Fault> {
     let instance = observed.instance.as_deref();
     let is_down = instance.is_none_or(|instance| instance.machine() != Some(machine.name()));
     let next = match observed.on_foreign_stop {
@@ -59,8 +114,16 @@ pub(crate) fn foreign_stop(machine: &Machine, observed: &Observed) -> Option<Fau
             names::ANNOTATION_RESTART_REQUESTED
         ),
     };
+    let what = match stop {
+        Stop::Halt => {
+            "another client has set spec.runStrategy of the VirtualMachine to Halted, as virtctl stop does"
+        }
+        Stop::Deletion => {
+            "another client has stopped the guest with virtctl stop or by deleting its VirtualMachineInstance"
+        }
+    };
     let message = format!(
-        "another client has set spec.runStrategy of the VirtualMachine to Halted, as virtctl stop does; {next}; to stop the guest, set spec.powerState of the Machine to Stopped instead"
+        "{what}; {next}; to stop the guest, set spec.powerState of the Machine to Stopped instead"
     );
     Some(Fault::new(FOREIGN_STOP, message))
 }

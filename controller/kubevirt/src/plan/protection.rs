@@ -40,7 +40,7 @@ pub(super) fn unmark_import(import: &DataVolume) -> Option<Action> {
 /// The actions after which every object of the Machine has the label, or none has it.
 ///
 /// Protected are the claims of disks and the imports into them: a medium can be imported again. A claim that is still
-/// being imported into goes with its DataVolume, so that has the label in its place.
+/// being imported into is deleted with its DataVolume, so that has the label in its place.
 pub(super) fn protection(machine: &Machine, observed: &Observed) -> Vec<Action> {
     if !machine.is_protected {
         return unprotect(machine, observed);

@@ -5,8 +5,9 @@
 //!          ├──▶ done, if no guest runs or the Machine is off
 //!          └──▶ `replaces` the guest that shut itself down and stays off ─▶ another one has come up: done
 //! ```
-//! Two other causes take the same way, with their text in `cause`: a guest that was taken down from outside and that
-//! KubeVirt would leave off, and one that never ran and whose VirtualMachine has changed since it was created.
+//! Other causes take the same way, with their text in `cause`: a guest that was taken down from outside or stopped by
+//! another client and that KubeVirt would leave off, one that was shutting down when it was to run again, and one that
+//! never ran and whose VirtualMachine has changed since it was created.
 //!
 //! The status is written before the deletion, and the deletion names the uid. So one request deletes one instance,
 //! however often the sequence is interrupted and repeated.
@@ -22,15 +23,24 @@
 use common::api::choice::{Phase, PowerState};
 use common::api::normalized::Normalized;
 use common::api::status::LastRestart;
+use common::names;
 
 use super::action::Action;
 use super::observed::Observed;
+use super::others::{HALTED, OnForeignStop, has_deleted_instance};
 use crate::objects::Instance;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
 /// Cause of the replacement of an instance that waits for a node.
 const NEVER_RAN: &str = "it had not started yet, and the spec has changed";
+
+/// Cause of the start of a guest whose instance another client has deleted.
+const STOPPED: &str = "another client had stopped it";
+
+/// Cause of the start of a guest that was shutting down when it was to run again. With `RerunOnFailure` KubeVirt takes
+/// the end of such a guest for its own shutdown.
+const TAKEN_BACK: &str = "it was shutting down when spec.powerState became Running again";
 
 /// The state of the last restart and the action that continues it.
 #[derive(Debug, Default)]
@@ -47,6 +57,16 @@ impl Restart {
             .is_some_and(|last| last.replaces.is_some())
     }
 
+    /// Whether a guest that another client has stopped is still going down, and is started again then.
+    pub(super) fn undoes_stop(&self, observed: &Observed) -> bool {
+        let former = observed.instance.as_deref().map(Instance::uid);
+        self.last.as_ref().is_some_and(|last| {
+            last.cause.as_deref() == Some(STOPPED)
+                && former.is_some()
+                && last.replaces.as_deref() == former
+        })
+    }
+
     /// Replaces an instance that waits for a node because its VirtualMachine has just changed: KubeVirt would go on
     /// with the instance as it is, for which there is no room or no node.
     pub(super) fn replace_what_never_ran(
@@ -56,7 +76,7 @@ impl Restart {
         observed: &Observed,
     ) {
         let waiting = instance(machine, observed)
-            .filter(|instance| instance.waits_for_node() && !instance.is_deleting());
+            .filter(|instance| observed.waits_for_node(instance) && !instance.is_deleting());
         if let Some(waiting) = waiting.filter(|_| block.power_state == PowerState::Running)
             && self.last.as_ref().and_then(|last| last.replaces.as_deref()) != Some(waiting.uid())
         {
@@ -110,6 +130,16 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
         });
         return Restart { last, action: None };
     }
+    if let Some((instance, cause)) =
+        stopped(machine, block, observed).filter(|_| !is_open && !machine.is_paused())
+    {
+        let last = Some(LastRestart {
+            request: request_of(last.as_ref()),
+            replaces: Some(instance.map_or("", Instance::uid).to_owned()),
+            cause: Some(cause.to_owned()),
+        });
+        return Restart { last, action: None };
+    }
     let Some(LastRestart {
         request,
         replaces: Some(uid),
@@ -119,8 +149,8 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
         return Restart { last, action: None };
     };
     // One that got a node after all stays: what it lacks is a pending change.
-    let has_started =
-        |instance: &Instance| cause.as_deref() == Some(NEVER_RAN) && !instance.waits_for_node();
+    let is_of_waiting = cause.as_deref() == Some(NEVER_RAN);
+    let has_started = |instance: &Instance| is_of_waiting && !observed.waits_for_node(instance);
     let replaces = match instance {
         Some(instance) if has_started(instance) && !instance.is_deleting() => None,
         Some(instance) if instance.uid() != uid => {
@@ -135,6 +165,7 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
         .filter(|instance| on && exists && !instance.is_deleting())
         .map(|instance| Action::DeleteInstance {
             uid: instance.uid().to_owned(),
+            waits: is_of_waiting,
         });
     let cause = cause.filter(|_| replaces.is_some());
     let last = Some(LastRestart {
@@ -151,6 +182,28 @@ fn instance<'a>(machine: &Machine, observed: &'a Observed) -> Option<&'a Instanc
     let ours = vm.is_none_or(|vm| vm.belongs_to(machine.name(), machine.uid()));
     let instance = observed.instance.as_deref();
     instance.filter(|instance| ours && instance.machine() == Some(machine.name()))
+}
+
+/// The instance of a guest that was stopped and that KubeVirt would leave off although it is to run, with the cause of
+/// its new start; `None`: there is none, or it stays off.
+fn stopped<'a>(
+    machine: &Machine,
+    block: &Normalized,
+    observed: &'a Observed,
+) -> Option<(Option<&'a Instance>, &'static str)> {
+    let instance = instance(machine, observed);
+    if has_deleted_instance(machine, block, observed)
+        && observed.on_foreign_stop == OnForeignStop::Restore
+    {
+        return Some((instance, STOPPED));
+    }
+    // This controller has stopped it, and its VirtualMachine is still halted.
+    let vm = observed.vm.as_deref().filter(|vm| !vm.is_deleting())?;
+    let is_ours = vm.spec.run_strategy == HALTED
+        && vm.annotation(names::ANNOTATION_RUN_STRATEGY) == Some(HALTED);
+    let on = block.power_state == PowerState::Running && block.guest_shutdown_stops;
+    let going = instance.filter(|it| it.is_deleting() && !it.has_ended())?;
+    (on && is_ours).then_some((Some(going), TAKEN_BACK))
 }
 
 /// Whether the guest is off and its instance gone, because it shut itself down or another client stopped it: KubeVirt

@@ -3,7 +3,7 @@
 //! ```text
 //! VirtualMachine ─▶ instance ─▶ the running guest
 //!                    │            the rest, as it was started
-//!                    ├▶ sockets, memory       at once, or by a migration (`HotVCPUChange`, `HotMemoryChange`)
+//!                    ├▶ sockets, memory       at once, or by a migration: `currentCPUTopology`, `memory.guestCurrent`
 //!                    ├▶ network cards         by a migration (`MigrationRequired`)
 //!                    └▶ networks, node labels by a migration: they are those of the pod until then
 //! ```
@@ -12,6 +12,7 @@
 //! `handleAffinityChangeRequest`). A guest that cannot be
 //! migrated never gets them, although the instance has them and no `RestartRequired` is reported.
 
+use common::quantity::Bytes;
 use common::render::kubevirt::types::InstanceSpec;
 
 use crate::objects::{GuestPod, Instance, find_condition};
@@ -37,15 +38,26 @@ fn has_condition(instance: &Instance, kind: &str, status: &str) -> bool {
     find_condition(&instance.status.conditions, kind, status).is_some()
 }
 
+/// KubeVirt always reports the sockets and the memory of a running guest. Its conditions `HotVCPUChange` and
+/// `HotMemoryChange` come a moment after the instance has the change.
 fn resources(instance: &Instance, runs: &mut InstanceSpec) {
     let status = &instance.status;
-    if has_condition(instance, "HotVCPUChange", "True") {
-        let sockets = status.cpu.sockets;
-        runs.domain.cpu.sockets = sockets.unwrap_or(runs.domain.cpu.sockets);
-    }
+    let sockets = status.cpu.sockets;
+    runs.domain.cpu.sockets = sockets.unwrap_or(runs.domain.cpu.sockets);
     let memory = status.memory.guest_current.as_ref();
-    if let Some(memory) = memory.filter(|_| has_condition(instance, "HotMemoryChange", "True")) {
-        runs.domain.memory.guest.clone_from(memory);
+    let requested = &mut runs.domain.memory.guest;
+    if let Some(memory) = memory.filter(|memory| !is_same_memory(memory, requested)) {
+        requested.clone_from(memory);
+    }
+}
+
+/// Whether two amounts of memory differ by less than KubeVirt can plug in: libvirt rounds what it reports.
+fn is_same_memory(one: &str, other: &str) -> bool {
+    const UNIT: u128 = Bytes::mib(2).get();
+    let bytes = |text: &str| text.parse().ok().map(Bytes::get);
+    match (bytes(one), bytes(other)) {
+        (Some(one), Some(other)) => one.abs_diff(other) < UNIT,
+        _ => one == other,
     }
 }
 

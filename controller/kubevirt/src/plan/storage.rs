@@ -119,7 +119,7 @@ fn provide(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Resul
     }
     let outdated = importing.filter(|it| import::is_outdated(machine, volume, it, observed));
     if let Some(outdated) = outdated {
-        return Ok(import::start_again(volume, outdated, observed));
+        return Ok(import::start_again(machine, volume, outdated, observed));
     }
     let Some(claim) = observed.claims.get(&volume.claim) else {
         if importing.is_some() {
@@ -301,7 +301,7 @@ fn progress(claim: &Claim) -> &'static str {
     let has_condition =
         |kind: &str| find_condition(&claim.status.conditions, kind, "True").is_some();
     if has_condition("ControllerResizeError") || has_condition("NodeResizeError") {
-        "; that failed and is tried again, the claim's events tell why"
+        "; that failed and is tried again, the claim's events say why"
     } else if has_condition("FileSystemResizePending") {
         "; the volume has, its file system follows on the node: restart the guest if it does not"
     } else {

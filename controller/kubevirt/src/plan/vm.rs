@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::action::Action;
 use super::network::Networks;
 use super::observed::Observed;
-use super::others;
+use super::others::{self, Stop};
 use super::restart::Restart;
 use super::storage::Storage;
 use crate::objects::VirtualMachine;
@@ -91,6 +91,10 @@ pub(super) fn guest(
     if restart.is_open() && block.power_state == PowerState::Running {
         "Always".clone_into(&mut desired.spec.run_strategy);
     }
+    desired.metadata.annotations.insert(
+        names::ANNOTATION_RUN_STRATEGY.to_owned(),
+        desired.spec.run_strategy.clone(),
+    );
     let Some(live) = observed.vm.as_deref() else {
         if let Growth::Held(fault) = growth {
             plans.outcome.worsen(fault.clone());
@@ -122,19 +126,27 @@ pub(super) fn guest(
     plans.desired = (!is_blocked).then(|| others::without_plugged_in(template));
     others::tolerate_plugged_in(&mut desired.spec.template.spec, &live.spec.template.spec);
     if !restart.is_open() && others::has_stopped(machine, &desired, live) {
-        plans.foreign_stop = others::foreign_stop(machine, observed);
+        plans.foreign_stop = others::foreign_stop(machine, observed, Stop::Halt);
         if plans.foreign_stop.is_some() {
             desired
                 .spec
                 .run_strategy
                 .clone_from(&live.spec.run_strategy);
         }
+    } else if restart.undoes_stop(observed)
+        || (!restart.is_open() && others::has_deleted_instance(machine, block, observed))
+    {
+        plans.foreign_stop = others::foreign_stop(machine, observed, Stop::Deletion);
     }
     let uid = live.uid().to_owned();
     if is_blocked || is_held {
         // The template cannot be updated now, but the power state can.
         let strategy = desired.spec.run_strategy;
-        if strategy != live.spec.run_strategy {
+        // A stop of the user's after one of another client changes only the record.
+        let is_ours = plans.foreign_stop.is_none();
+        if strategy != live.spec.run_strategy
+            || (is_ours && others::records_another(live, &strategy))
+        {
             plans.actions.push(Action::SetRunStrategy { uid, strategy });
         }
     } else if !is_current(&desired, live) {

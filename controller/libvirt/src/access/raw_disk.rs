@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlay_is_believed_whatever_its_name_resembles() {
+    fn an_overlay_counts_as_one_under_any_name() {
         for name in [
             "default-web-cd62a16e.data.qcow2",
             "default-web-cd62a16e.data.snapshot",

@@ -31,7 +31,7 @@ pub(super) struct CopiedDisk {
 }
 
 impl Applier {
-    /// Begins to copy an image to a disk, if it is the namespace's turn.
+    /// Begins to copy an image to a disk, when the fair queue permits it.
     pub(super) fn begin_copy(
         &self,
         host: &Arc<ConnectedHost>,
@@ -85,7 +85,7 @@ impl Applier {
     }
 
     /// What a copy asks: what every job of the Machine asks, whether it is within its limit, and whether the Machine still
-    /// needs the disk. After a deletion nobody would remove the volume.
+    /// needs the disk. After a deletion nothing would remove the volume.
     fn copy_guard(&self, host: &Arc<ConnectedHost>, machine: &Machine, volume: VolumeKey) -> Guard {
         let guard = self.guard(host, machine);
         let (machines, objects) = (self.machines.clone(), self.objects.clone());

@@ -26,7 +26,7 @@ use crate::offers::images;
 /// Pause between two looks at the Machines that need an image. Each decompresses them.
 const NEED_INTERVAL: Duration = Duration::from_secs(10);
 
-/// An image that a plan wants to be fetched.
+/// An image that a plan requests.
 pub(super) struct WantedImage<'a> {
     /// Name of the image's volume without the attempt.
     pub(super) base: &'a str,
@@ -39,7 +39,7 @@ pub(super) struct WantedImage<'a> {
 }
 
 impl Applier {
-    /// Begins to fetch an image, if it is the namespace's turn.
+    /// Begins to fetch an image, when the fair queue permits it.
     pub(super) fn begin_fetch(
         &self,
         host: &Arc<ConnectedHost>,
@@ -74,7 +74,7 @@ impl Applier {
             machine: machine.name(),
             disk_size: wanted.disk_size,
         };
-        let Some(turn) = host.fetches.begin(&asked, Instant::now()) else {
+        let Some(permit) = host.fetches.begin(&asked, Instant::now()) else {
             return Ok(());
         };
         let mut request = FetchRequest {
@@ -99,7 +99,7 @@ impl Applier {
                     request.credentials = Some(credentials::read(&api, &namespace, secret).await?);
                 }
                 let fetched = worker.call(FETCH_LIMIT, move |host| {
-                    Ok(fetch(host, &request, &turn, &guard))
+                    Ok(fetch(host, &request, &permit, &guard))
                 });
                 fetched.await.map_err(|error| error.to_string())?
             };

@@ -11,6 +11,7 @@
 mod credentials;
 mod gone;
 pub(crate) mod guards;
+mod host_lookup;
 mod orphans;
 pub(crate) mod poller;
 mod protection;
@@ -20,4 +21,3 @@ mod status;
 pub(crate) mod tombstones;
 mod unlisted;
 mod unused_images;
-mod whereabouts;

@@ -101,7 +101,7 @@ fn identity_of(host: &LibvirtHost) -> Identity {
 async fn poll_host(context: PollerContext, name: String) {
     let mut poller = Poller::default();
     while let Some(object) = context.objects.get("", &name) {
-        poller.turn(&context, &object).await;
+        poller.poll_once(&context, &object).await;
         let woken = async {
             match &poller.connected {
                 Some(host) => host.wake.notified().await,
@@ -131,13 +131,13 @@ struct Poller {
 
 impl Poller {
     /// One poll, and what follows from it.
-    async fn turn(&mut self, context: &PollerContext, object: &LibvirtHost) {
+    async fn poll_once(&mut self, context: &PollerContext, object: &LibvirtHost) {
         let name = object.name();
         let reachable = self
             .connected
             .as_ref()
             .is_some_and(|it| it.snapshot().is_ok());
-        // Read before the Machines are: what they do not have then belongs to nobody.
+        // Read before the Machines are: what they do not have then has no owner.
         let listed = *context.caches.machines_listed.borrow();
         let is_due =
             |(at, knew): (Instant, bool)| at.elapsed() >= SURVEY_INTERVAL || (listed && !knew);
@@ -375,8 +375,8 @@ async fn write_status(
     if !context.api.may_write() {
         return;
     }
-    let living = context.caches.machines.state();
-    let living: BTreeSet<_> = living
+    let machines = context.caches.machines.state();
+    let machine_uids: BTreeSet<_> = machines
         .iter()
         .map(|machine| machine.uid().to_owned())
         .collect();
@@ -390,7 +390,7 @@ async fn write_status(
         old: &host.status,
         snapshot,
         allocated,
-        living: &living,
+        machine_uids: &machine_uids,
     };
     if let Some(status) = status(&input, Now(OffsetDateTime::now_utc())) {
         put(&context.api, host, &status).await;

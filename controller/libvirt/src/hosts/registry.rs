@@ -11,7 +11,7 @@ use controller_core::machine::{Machine, NO_RESOURCES};
 use controller_core::objects::Meta as _;
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 
-use super::whereabouts::may_have_domain;
+use super::host_lookup::may_have_domain;
 use crate::access::{AccessError, Connector, Host, Worker};
 use crate::capacity::{
     BoundMachine, allocatable, allocated, fits, granted, less, size_in, smaller,
@@ -57,8 +57,8 @@ pub(crate) struct ConnectedHost {
     pub(crate) background: Worker,
     /// Fetches of images that are under way or failed.
     pub(crate) fetches: Fetches,
-    /// Copies of images to disks that are under way or failed, by [`copy_name`](crate::images::names::copy_name). They take
-    /// turns as fetches do.
+    /// Copies of images to disks that are under way or failed, by [`copy_name`](crate::images::names::copy_name). They are
+    /// queued round-robin over namespaces, as fetches are.
     pub(crate) copies: Fetches,
     /// Room that its jobs are about to take.
     pub(crate) reservations: Reservations,
@@ -349,14 +349,14 @@ impl Hosts {
             return;
         }
         let machines = caches.machines.state();
-        let living: HashSet<_> = machines.iter().map(|machine| machine.uid()).collect();
+        let machine_uids: HashSet<_> = machines.iter().map(|machine| machine.uid()).collect();
         let kept = snapshot.domains.iter().filter_map(|it| {
             let (name, size) = promised.get(&it.metadata.as_ref()?.uid)?;
             let is_kept = name == host && fits(*size, size_in(it));
-            is_kept.then(|| it.metadata.as_ref().map(|mark| mark.uid.clone()))?
+            is_kept.then(|| it.metadata.as_ref().map(|metadata| metadata.uid.clone()))?
         });
         let kept: HashSet<String> = kept.collect();
-        promised.retain(|uid, _| living.contains(uid.as_str()) && !kept.contains(uid));
+        promised.retain(|uid, _| machine_uids.contains(uid.as_str()) && !kept.contains(uid));
     }
 }
 

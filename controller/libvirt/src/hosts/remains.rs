@@ -5,8 +5,8 @@ use controller_core::cache::Cache;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
+use super::host_lookup::may_have_domain;
 use super::registry::Hosts;
-use super::whereabouts::may_have_domain;
 use crate::libvirt_host::LibvirtHost;
 
 impl Hosts {
@@ -24,7 +24,7 @@ impl Hosts {
 
     /// The hosts that may have something of a Machine which names none and of which no host shows a domain: those whose last
     /// full poll showed volumes of it, and those that cannot be polled. What was made since that poll was made by this
-    /// process, which knows on which host. No host is asked now: a deletion of many Machines would be as many questions.
+    /// process, which knows on which host. No host is asked now: a deletion of many Machines would cause as many calls.
     pub(crate) fn hosts_of_remains(
         &self,
         machine: &Machine,

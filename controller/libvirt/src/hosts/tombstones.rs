@@ -36,7 +36,7 @@ pub(crate) async fn record(
     put_status(api, host, &status).await
 }
 
-/// Records volumes that are kept of a Machine that is about to go.
+/// Records volumes that are kept of a Machine that is about to be deleted.
 pub(crate) async fn record_kept(
     api: &GuardedClient,
     host: &LibvirtHost,

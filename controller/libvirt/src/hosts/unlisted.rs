@@ -1,7 +1,7 @@
 //! Volumes of deleted Machines that no list in the status of their host names.
 //!
-//! `status.keptVolumes` has room for so many volumes only. What is left out takes room in its pool all the same, and nobody
-//! would know of it. So it is counted where it is: in the pools.
+//! `status.keptVolumes` has room for so many volumes only. What is left out takes room in its pool all the same, and no
+//! status would show it. So it is counted in the pools.
 
 use std::collections::BTreeSet;
 
@@ -42,11 +42,11 @@ pub(super) fn unowned<'v>(
 }
 
 /// The volumes of these that neither a list of the status names nor a Machine has, which may have been created after the
-/// owners were read. `living`: uids of all Machines.
+/// owners were read. `machine_uids`: uids of all Machines.
 pub(super) fn unlisted<'v>(
     unowned: &'v BTreeSet<VolumeKey>,
     status: &LibvirtHostStatus,
-    living: &BTreeSet<String>,
+    machine_uids: &BTreeSet<String>,
 ) -> Vec<&'v VolumeKey> {
     let kept = status.kept_volumes.iter();
     let kept: BTreeSet<_> = kept.map(|kept| (&*kept.pool, &*kept.volume)).collect();
@@ -56,7 +56,10 @@ pub(super) fn unlisted<'v>(
     let mut unlisted: Vec<_> = unlisted.collect();
     if !unlisted.is_empty() {
         let tombstones = status.tombstones.iter().map(|tombstone| &tombstone.uid);
-        let owners: BTreeSet<_> = tombstones.chain(living).map(|uid| short_id(uid)).collect();
+        let owners: BTreeSet<_> = tombstones
+            .chain(machine_uids)
+            .map(|uid| short_id(uid))
+            .collect();
         unlisted.retain(|(_, volume)| disk_owner(volume).is_none_or(|it| !owners.contains(it)));
     }
     unlisted

@@ -4,10 +4,10 @@
 //! volume of the image pool ─ first bytes ─▶ header ─┬─ names no other file ─▶ may be used
 //!                                                   └─ backing file ─▶ a volume of the same pool, checked as well
 //! ```
-//! A guest may change the header of its disk at any time, after the check as well. So a volume that a domain can write
-//! is no image, whoever defined the domain.
+//! A guest may change the header of its disk at any time, after the check as well. So a volume that any domain can write
+//! is no image.
 //! A header may name any file of the host. libvirt reports a backing file but no external data file, and probes the
-//! format. So the header is read here, whoever put the volume there: an earlier release fetched images unchecked.
+//! format. So the header of every volume is read here: an earlier release fetched images unchecked.
 
 use common::api::choice::Choice as _;
 use common::image_header::{Backing, HEAD_BYTES, ImageHeader, Quoted, parse};
@@ -59,7 +59,7 @@ pub(crate) fn check_image(host: &mut dyn Connection, image: &PoolVolume) -> Resu
             return Ok(());
         };
         if is_fetched {
-            // Other images of the pool are not for whoever wrote this one.
+            // The author of a fetched image must not read other images of the pool.
             header
                 .standalone()
                 .map_err(|error| refused(pool, &name, &error.to_string()))?;

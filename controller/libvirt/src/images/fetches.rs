@@ -20,7 +20,7 @@ const PAUSE_MIN: Duration = Duration::from_secs(30);
 const PAUSE_MAX: Duration = Duration::from_mins(15);
 /// Most fetches of a host at a time. Each has a connection and a thread.
 pub(crate) const FETCHES_MAX: usize = 4;
-/// Most failures that are remembered for a host. Whoever names thousands of URLs does not fill the memory.
+/// Most failures that are remembered for a host, so that a user who names thousands of URLs does not fill the memory.
 const FAILURES_MAX: usize = 256;
 /// After this time a namespace that no longer asks leaves the queue: its Machines ask every few seconds while they wait.
 const QUEUE_LIMIT: Duration = Duration::from_secs(30);

@@ -25,7 +25,7 @@ const DIGITS: usize = 24;
 
 /// Name of the volume of an image: its own, or one that its source decides.
 ///
-/// An image that is fetched with credentials is there once for each namespace: whoever has none that the server accepts
+/// An image that is fetched with credentials exists once for each namespace: one without credentials that the server accepts
 /// gets no volume of it, and a server may answer the same URL with another file to another user. The uid of the namespace
 /// identifies it: the name may be given to another one once it was deleted.
 pub(crate) fn image_volume(image: &Image, namespace_uid: &str) -> String {

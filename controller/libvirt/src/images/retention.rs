@@ -1,10 +1,10 @@
 //! Removes fetched images that nothing has used for a while.
 //!
 //! ```text
-//! unused ─▶ note <image>.unused-<hex of the time> ─ used again ──────────▶ no note
-//!                        └────────────────────────── retention has passed ▶ removed, under its preconditions
+//! unused ─▶ marker volume <image>.unused-<hex of the time> ─ used again ──────────▶ marker volume deleted
+//!                                 └────────────────────────── retention has passed ▶ removed, under its preconditions
 //! ```
-//! The note is a volume of the image pool: what it says outlives this program and a change of the leader.
+//! The marker volume is in the image pool, so the time persists across restarts and a change of the leader.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -47,7 +47,9 @@ impl<N: Fn() -> BTreeSet<String>> Sweep<N> {
             .collect();
         let mut removed = Vec::new();
         for (&name, volume) in &own {
-            let described = note(name).map(|(image, _)| image).or_else(|| marked(name));
+            let described = unused_marker(name)
+                .map(|(image, _)| image)
+                .or_else(|| marked(name));
             if let Some(image) = described {
                 // What was interrupted between an image and what is beside it.
                 if !own.contains_key(image) {
@@ -59,14 +61,14 @@ impl<N: Fn() -> BTreeSet<String>> Sweep<N> {
                 // It is being fetched, or was interrupted.
                 continue;
             }
-            let mut notes = own.keys().filter_map(|it| Some((*it, note(it)?)));
-            let found = notes.find(|(_, (image, _))| *image == name);
+            let mut markers = own.keys().filter_map(|it| Some((*it, unused_marker(it)?)));
+            let found = markers.find(|(_, (image, _))| *image == name);
             let is_used = used.contains(&volume.path) || needed.contains(base_of(name));
             match found {
                 Some((beside, _)) if is_used => delete(host, guard, pool, beside)?,
                 None if !is_used => {
                     guard.check()?;
-                    host.create_volume(pool, &note_xml(name, self.now))?;
+                    host.create_volume(pool, &unused_marker_xml(name, self.now))?;
                 }
                 Some((beside, (_, since)))
                     if self.is_over(since) && self.remove(host, guard, volume)? =>
@@ -120,19 +122,19 @@ fn used_paths(host: &mut dyn Connection, all: &[(String, Volume)]) -> Result<BTr
     Ok(domains.chain(backing).collect())
 }
 
-/// Deletes a note or a marker, which hold no data.
+/// Deletes a marker volume of either kind, which holds no data.
 fn delete(host: &mut dyn Connection, guard: &Guard, pool: &str, name: &str) -> Result<()> {
     guard.check()?;
     host.delete_volume(pool, name)
 }
 
-/// The image of a note, and the time since when nothing uses it, in seconds since 1970; `None`: it is no note.
-fn note(name: &str) -> Option<(&str, i64)> {
+/// The image of a marker volume, and the time since when nothing uses it, in seconds since 1970; `None`: another volume.
+fn unused_marker(name: &str) -> Option<(&str, i64)> {
     let (image, since) = name.rsplit_once(UNUSED)?;
     Some((image, i64::from_str_radix(since, 16).ok()?))
 }
 
-fn note_xml(image: &str, now: i64) -> String {
+fn unused_marker_xml(image: &str, now: i64) -> String {
     volume_xml(&VolumeSpec {
         name: &format!("{image}{UNUSED}{now:08x}"),
         format: VolumeFormat::Raw,
@@ -216,10 +218,10 @@ mod tests {
     fn an_image_that_nothing_uses_for_the_retention_is_removed_and_nothing_else_is() {
         let host = host();
         assert_eq!(swept(&host, NOW).unwrap(), [""; 0]);
-        let noted = volumes(&host);
-        assert_eq!(noted.len(), 5, "{noted:?}");
+        let marked = volumes(&host);
+        assert_eq!(marked.len(), 5, "{marked:?}");
         assert_eq!(swept(&host, NOW + seconds(WEEK) - 1).unwrap(), [""; 0]);
-        assert_eq!(volumes(&host), noted);
+        assert_eq!(volumes(&host), marked);
         assert_eq!(swept(&host, NOW + seconds(WEEK)).unwrap(), [IMAGE]);
         // An image of an administrator stays, and so does one that may be under way.
         assert_eq!(volumes(&host), ["golden.qcow2", "vitistack-image-4567"]);
@@ -232,10 +234,10 @@ mod tests {
         swept(&host, NOW).unwrap();
         overlay(&host, "other");
         assert_eq!(swept(&host, NOW + seconds(WEEK)).unwrap(), [""; 0]);
-        assert_eq!(volumes(&host).len(), 4, "no note");
+        assert_eq!(volumes(&host).len(), 4, "no marker volume");
         host.state().pools.remove("other");
         let again = NOW + 2 * seconds(WEEK);
-        assert_eq!(swept(&host, again).unwrap(), [""; 0], "noted again");
+        assert_eq!(swept(&host, again).unwrap(), [""; 0], "marked again");
         assert_eq!(swept(&host, again + seconds(WEEK)).unwrap(), [IMAGE]);
     }
 
@@ -248,7 +250,7 @@ mod tests {
             let guard = environment::guard();
             assert_eq!(sweep.run(&mut *connection(&host), &guard).unwrap(), [""; 0]);
         }
-        assert_eq!(volumes(&host).len(), 4, "no note");
+        assert_eq!(volumes(&host).len(), 4, "no marker volume");
     }
 
     #[test]

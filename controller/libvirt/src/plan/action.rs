@@ -59,14 +59,14 @@ pub(crate) enum Action {
         size: Bytes,
         /// libvirt's description of it.
         xml: String,
-        /// The image.
+        /// The image that is copied.
         image: PoolVolume,
     },
     /// Grows the disk of a running guest.
     GrowDisk {
         /// Target device of the disk, such as `vda`.
         target: String,
-        /// Its volume.
+        /// The volume of the disk, with its new size.
         volume: GrownVolume,
     },
     /// Grows a volume that no running guest uses.
@@ -105,11 +105,11 @@ pub(crate) enum Action {
     Undefine,
     /// Deletes a volume, and its completion marker.
     DeleteVolume(Removal),
-    /// Records in the status of a host the volumes that are kept of a Machine that goes.
+    /// Records in the status of a host the volumes that are kept of a Machine that is deleted.
     RecordKept {
         /// Name of the LibvirtHost.
         host: String,
-        /// The volumes.
+        /// The records to add to `status.keptVolumes`.
         volumes: Vec<KeptVolume>,
     },
     /// Deletes a volume that was kept of a former Machine of the name, and its record.
@@ -128,9 +128,9 @@ pub(crate) enum Action {
 /// A volume that grows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GrownVolume {
-    /// Its pool.
+    /// Pool of the volume.
     pub(crate) pool: String,
-    /// Its name.
+    /// Name of the volume.
     pub(crate) name: String,
     /// Size it gets, in bytes.
     pub(crate) bytes: u64,

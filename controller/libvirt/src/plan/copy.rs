@@ -9,7 +9,7 @@ use crate::images::fetches::ImageState;
 use crate::observed::HostView;
 
 impl Volumes {
-    /// Whether a copy of the image to a disk is to be begun, unless it is not the namespace's turn. Reports how far it is.
+    /// Whether a copy of the image to a disk is to be begun as soon as the fair queue permits it. Reports how far it is.
     pub(super) fn may_copy(
         &mut self,
         disk: &NormalizedDisk,

@@ -122,7 +122,7 @@ pub(super) fn recorded(
     }
 }
 
-/// The volumes that are kept of a Machine that goes: those of the disks that the domain's metadata records, without a
+/// The volumes that are kept of a Machine that is deleted: those of the disks that the domain's metadata records, without a
 /// domain those of the block. Copies that were never used are no volumes of a disk.
 pub(super) fn kept(
     machine: &Machine,
@@ -179,7 +179,7 @@ fn capacity(view: &HostView, pool: &str, name: &str) -> Option<Bytes> {
     Some(Bytes::new(u128::from(volume.capacity)))
 }
 
-/// The volumes to delete of a Machine that goes before its host can be read: those that the domain's metadata records,
+/// The volumes to delete of a Machine that is deleted before its host can be read: those that the domain's metadata records,
 /// without a domain those of the block. `None`: neither is known.
 pub(crate) fn to_delete(
     machine: &Machine,

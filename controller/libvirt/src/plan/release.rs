@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! disk leaves the spec ─▶ in the domain's metadata, with the policy Retain ─┐
-//! Machine goes ─────────▶ in the status of the host, with the Machine's name ─┴─ annotation ─▶ deleted ─▶ no record
+//! Machine deleted ──────▶ in the status of the host, with the Machine's name ─┴─ annotation ─▶ deleted ─▶ no record
 //! ```
 
 use common::api::normalized::Normalized;

@@ -76,6 +76,7 @@ fn no_volume_is_removed_without_each_precondition() {
                 }
                 Precondition::Incomplete => put(&fake, &marker(BASE), FakeVolume::default()),
                 Precondition::NotBoundElsewhere => panic!("no volume is bound to a host"),
+                Precondition::NeverRan => panic!("no volume is an instance"),
             }
             let outcome = remove_volume(&mut *connection, &guard, effect, &removal);
             assert!(outcome.is_err(), "{effect:?} without {precondition:?}");

@@ -52,7 +52,7 @@ async fn of_a_new_machine_beyond_the_quota_only_the_status_is_written() {
 }
 
 #[tokio::test]
-async fn the_backend_of_a_machine_that_would_grow_beyond_the_quota_is_told_to_hold_the_growth() {
+async fn the_backend_of_a_machine_that_would_grow_beyond_the_quota_receives_held_growth() {
     let steps = vec![create(None), SWITCH];
     let mut harness = Harness::new(Scripted::with(steps), LeaseGuard::Always);
     set_quota(&harness, 2);

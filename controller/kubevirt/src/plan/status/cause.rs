@@ -15,16 +15,6 @@ use super::live::LiveGuest;
 use crate::objects::{ForeignCondition, StartFailure, VirtualMachine, find_condition};
 use controller_core::conditions::Fault;
 
-/// Values of `printableStatus` with a guest that runs, is on its way down, or is on a node that cannot be reached.
-const HAS_GUEST: [&str; 6] = [
-    "Running",
-    "Paused",
-    "Migrating",
-    "Stopping",
-    "Terminating",
-    "Unknown",
-];
-
 /// Values of `printableStatus` that do not end by waiting.
 const FAILURES: [&str; 5] = [
     "ErrorPvcNotFound",
@@ -34,7 +24,7 @@ const FAILURES: [&str; 5] = [
     "ImagePullBackOff",
 ];
 
-/// Reasons of `Synchronized` while KubeVirt waits for something that comes without anybody's action.
+/// Reasons of `Synchronized` while KubeVirt waits for something that resolves itself.
 const WAITS: [&str; 1] = ["BackendStorageNotReady"];
 
 /// Part of the text of the scheduler's plugin VolumeBinding for a pod whose claims are unbound.
@@ -46,17 +36,17 @@ pub(super) fn fault(
     inputs: &StatusInputs<'_>,
     live: &LiveGuest<'_>,
 ) -> Option<Fault> {
-    let word = vm.status.printable_status.as_str();
+    let printable_status = vm.status.printable_status.as_str();
     let reported = |kind, status| {
         let of_vm = find_condition(&vm.status.conditions, kind, status);
         let instance = live.instance.map(|it| it.status.conditions.as_slice());
         of_vm.or_else(|| find_condition(instance?, kind, status))
     };
-    if word == "ErrorUnschedulable" {
+    if printable_status == "ErrorUnschedulable" {
         let why = reported("PodScheduled", "False").map_or("", |it| it.message.as_str());
         return unschedulable(why, inputs);
     }
-    if word == "CrashLoopBackOff" {
+    if printable_status == "CrashLoopBackOff" {
         return Some(crashed(vm.status.start_failure.as_ref()));
     }
     let failure = reported("Failure", "True");
@@ -66,29 +56,26 @@ pub(super) fn fault(
         .and_then(|_| reported("Synchronized", "False"));
     let unsynchronized = unsynchronized.filter(|it| !WAITS.contains(&it.reason.as_str()));
     let cause = unsynchronized.or(failure);
-    if HAS_GUEST.contains(&word) {
+    if vm.has_guest() {
         return cause.map(|it| failed(&format!("KubeVirt reports {}", quoted(it)), ""));
     }
     // The user switched it off: nothing is to start.
     let cause = cause.filter(|_| live.strategy != "Halted");
     match cause {
         Some(it) => {
-            let texts = [word, quoted(it)];
+            let texts = [printable_status, quoted(it)];
             let texts = texts.into_iter().filter(|text| !text.is_empty());
             let text = texts.collect::<Vec<_>>().join(": ");
             Some(failed(&format!("KubeVirt reports {text}"), remedy(it)))
         }
-        None if FAILURES.contains(&word) => Some(failed(&format!("KubeVirt reports {word}"), "")),
+        None if FAILURES.contains(&printable_status) => {
+            Some(failed(&format!("KubeVirt reports {printable_status}"), ""))
+        }
         None => None,
     }
 }
 
-/// Whether there is a guest, so that a failure that KubeVirt reports concerns a change of it and not its start.
-pub(super) fn has_guest(vm: &VirtualMachine) -> bool {
-    HAS_GUEST.contains(&vm.status.printable_status.as_str())
-}
-
-/// No node for the pod. While a claim is unbound the scheduler says so, and nothing is missing but the volume.
+/// No node for the pod. While a claim is unbound the scheduler reports that, and nothing is missing but the volume.
 fn unschedulable(why: &str, inputs: &StatusInputs<'_>) -> Option<Fault> {
     if why.contains(UNBOUND_CLAIMS) || (why.is_empty() && !inputs.pending.is_empty()) {
         return None;
@@ -139,6 +126,8 @@ fn remedy(condition: &ForeignCondition) -> &'static str {
         "raise the ResourceQuota of the namespace, or use less of it: KubeVirt tries again"
     } else if has("violates PodSecurity") {
         "label the namespace with pod-security.kubernetes.io/enforce=privileged, or take one that has the label: KubeVirt tries again"
+    } else if has("denied the request") {
+        "give the Machine or its namespace what the admission webhook asks for, or ask whoever runs the webhook to let it pass: KubeVirt tries again"
     } else if ["ErrImagePull", "ImagePullBackOff"].contains(&condition.reason.as_str()) {
         "see that the nodes can reach the registry of KubeVirt's images: the node tries again"
     } else {

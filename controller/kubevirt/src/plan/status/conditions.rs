@@ -2,12 +2,13 @@
 
 use common::api::choice::{Backend, Choice as _, PendingAction, Phase, PowerState};
 use common::api::status::{LastRestart, PendingChange};
+use common::bounds::TEXT_MAX;
 use common::rules::update::pending_action;
 
 use super::cause;
 use super::inputs::StatusInputs;
 use super::live::LiveGuest;
-use crate::objects::{ForeignCondition, VirtualMachine};
+use crate::objects::{ForeignCondition, Settings, VirtualMachine};
 use crate::plan::others::list_of_plugged_in;
 use controller_core::conditions::{Fault, Verdict, paused, stopped};
 
@@ -107,14 +108,32 @@ pub(super) fn restart_required(changes: &[PendingChange], live: &LiveGuest<'_>) 
     ))
 }
 
-/// `MigrationRequired`: names the fields that a migration of the guest brings into effect.
-pub(super) fn migration_required(changes: &[PendingChange]) -> Option<Fault> {
+/// `MigrationRequired`: names the fields that a migration of the guest brings into effect, and who migrates it on this
+/// cluster. `settings`: how KubeVirt is configured, if that is known.
+pub(super) fn migration_required(
+    changes: &[PendingChange],
+    settings: Option<&Settings>,
+) -> Option<Fault> {
     let fields = fields_with(changes, PendingAction::LiveMigration);
+    let who = match settings.map(|settings| settings.migrates) {
+        None => {
+            "KubeVirt migrates it by itself if its workloadUpdateMethods contain LiveMigrate, but never for a change of nodeSelector: see virtctl migrate"
+        }
+        Some(true) if fields.iter().all(|field| *field == "nodeSelector") => {
+            "KubeVirt never migrates it by itself for a change of nodeSelector: see virtctl migrate"
+        }
+        Some(true) => {
+            "KubeVirt migrates it by itself, as its workloadUpdateMethods contain LiveMigrate, but never for a change of nodeSelector"
+        }
+        Some(false) => {
+            "KubeVirt does not migrate it by itself on this cluster, because its workloadUpdateMethods do not contain LiveMigrate: see virtctl migrate"
+        }
+    };
     (!fields.is_empty()).then(|| {
         Fault::new(
             "MigrationRequired",
             format!(
-                "a change takes effect when the guest is migrated to another node or restarted: {}; KubeVirt migrates it by itself if its workloadUpdateMethods contain LiveMigrate, but never for a change of nodeSelector: see virtctl migrate",
+                "a change takes effect when the guest is migrated to another node or restarted: {}; {who}",
                 fields.join(", ")
             ),
         )
@@ -154,7 +173,7 @@ pub(super) fn ready(
     phase: Phase,
     virtual_machine: &Verdict,
 ) -> Verdict {
-    let has_guest = inputs.guest.fault.is_none() && live.vm.is_some_and(cause::has_guest);
+    let has_guest = inputs.guest.fault.is_none() && live.vm.is_some_and(VirtualMachine::has_guest);
     let running = inputs
         .block
         .is_some_and(|block| block.power_state == PowerState::Running);
@@ -162,13 +181,14 @@ pub(super) fn ready(
     let awaits_import = live.vm.is_none() || (running && !has_guest);
     let faults = [
         inputs.unfit.as_ref(),
+        // The other faults have conditions of their own, and none of them has stopped the guest.
+        inputs.foreign_stop.as_ref(),
         inputs.storage.fault.as_ref(),
         inputs.network.fault.as_ref(),
         inputs.import.as_ref().filter(|_| awaits_import),
         (virtual_machine.0 == "False" && !inputs.paused && !has_guest)
             .then_some(&virtual_machine.1),
         inputs.sizes.fixed.as_ref(),
-        inputs.foreign_stop.as_ref(),
     ];
     if let Some(fault) = faults.into_iter().flatten().next() {
         return ("False", fault.clone());
@@ -183,6 +203,13 @@ pub(super) fn ready(
             "Unknown",
             Fault::new("Unknown", "KubeVirt cannot reach the guest's node"),
         );
+    }
+    if running && live.is_unclear() {
+        let word = &status[..status.floor_char_boundary(TEXT_MAX)];
+        let message = format!(
+            "KubeVirt reports '{word}', which this release does not know, and no running guest"
+        );
+        return ("Unknown", Fault::new("Unknown", message));
     }
     match phase {
         Phase::Running if status == "Paused" => (

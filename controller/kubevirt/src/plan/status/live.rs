@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use common::api::choice::Phase;
 use common::api::normalized::Normalized;
 use common::api::status::{GuestOs, InterfaceStatus, MachineStatus, VolumeStatus};
-use common::render::kubevirt::{Volume, volumes as render};
+use common::render::kubevirt::{PRINTABLE_STATUSES, Volume, volumes as render};
 
 use super::cause;
 use super::inputs::StatusInputs;
@@ -60,6 +60,20 @@ impl<'a> LiveGuest<'a> {
     pub(super) fn guest(&self) -> Option<&'a Instance> {
         let has_ended = |it: &&Instance| matches!(&*it.status.phase, "Succeeded" | "Failed");
         self.instance.filter(|instance| !has_ended(instance))
+    }
+
+    /// Whether KubeVirt describes the VirtualMachine by a word that this release does not know, and its instance does not
+    /// show that the guest runs either.
+    pub(super) fn is_unclear(&self) -> bool {
+        let word = self.vm.map_or("", |vm| &vm.status.printable_status);
+        let is_known = word.is_empty() || PRINTABLE_STATUSES.contains(&word);
+        let runs = |instance: &Instance| {
+            let conditions = &instance.status.conditions;
+            instance.status.phase == "Running"
+                && !instance.is_deleting()
+                && find_condition(conditions, "Ready", "False").is_none()
+        };
+        !is_known && !self.instance.is_some_and(runs)
     }
 
     /// Why KubeVirt cannot migrate the guest; `None`: it can, or does not know yet.
@@ -197,16 +211,17 @@ pub(super) fn volumes(
             });
         }
         let phase = claim.map_or("", |claim| &claim.status.phase);
-        // A claim that goes with its unfinished import has no content that could be lost.
+        // A claim that is deleted with its unfinished import has no content that could be lost.
         let is_incomplete = match import {
             Some(import) => !import.is_finished() && (import.is_deleting() || ends(import)),
             None => was_incomplete(&machine.status, &claim_name),
         };
-        let goes = is_incomplete && claim.is_some_and(|claim| claim.data_volume().is_some());
+        let is_discarded =
+            is_incomplete && claim.is_some_and(|claim| claim.data_volume().is_some());
         // A claim without a status yet is pending.
-        let is_pending = goes || phase.is_empty();
+        let is_pending = is_discarded || phase.is_empty();
         let phase = if is_pending { "Pending" } else { phase };
-        // Admission tells by the progress that the image of a bound claim is incomplete.
+        // Admission concludes from the progress that the image of a bound claim is incomplete.
         let unknown = || (phase != "Pending").then(|| "0%".to_owned());
         let capacity = claim.and_then(|claim| claim.status.capacity.storage);
         Some(VolumeStatus {
@@ -230,7 +245,8 @@ fn was_incomplete(status: &MachineStatus, claim: &str) -> bool {
     volume.is_some_and(|it| it.progress.is_some() || it.phase.as_deref() == Some("Pending"))
 }
 
-/// The phase for KubeVirt's `printableStatus`. An unknown value of a newer KubeVirt does not change the phase.
+/// The phase for KubeVirt's `printableStatus`. A value of a newer KubeVirt that is unknown here does not change the
+/// phase; [`LiveGuest::is_unclear`] decides what `Ready` says.
 pub(super) fn phase(machine: &Machine, inputs: &StatusInputs<'_>, live: &LiveGuest<'_>) -> Phase {
     let last = machine.status.phase;
     let Some(vm) = live.vm else {
@@ -243,8 +259,7 @@ pub(super) fn phase(machine: &Machine, inputs: &StatusInputs<'_>, live: &LiveGue
         };
     };
     let last = last.unwrap_or(Phase::Creating);
-    if !cause::has_guest(vm)
-        && cause::fault(vm, inputs, live).is_some_and(|it| it.reason() == "VMFailed")
+    if !vm.has_guest() && cause::fault(vm, inputs, live).is_some_and(|it| it.reason() == "VMFailed")
     {
         return Phase::Failed;
     }

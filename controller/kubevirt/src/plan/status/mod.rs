@@ -60,7 +60,10 @@ pub(super) fn report(
     let pending_changes = pending_changes(inputs, &live);
     let required = [
         ("RestartRequired", restart_required(&pending_changes, &live)),
-        ("MigrationRequired", migration_required(&pending_changes)),
+        (
+            "MigrationRequired",
+            migration_required(&pending_changes, observed.settings.as_ref()),
+        ),
     ];
     for (kind, fault) in required {
         if let Some(fault) = fault {

@@ -92,12 +92,12 @@ fn a_condition_of_kubevirt_is_quoted_with_what_to_do_whatever_it_prints() {
         assert_eq!(reported(&environment, "Ready"), ("False", "VMFailed"));
         assert_eq!(phase(&environment), Some(Phase::Failed), "{word}");
         let expected = if text.is_empty() { reason } else { text };
-        let told = message(&environment, "Ready");
+        let message = message(&environment, "Ready");
         assert!(
-            told.starts_with(&format!("KubeVirt reports {word}: {expected}")),
-            "{told}"
+            message.starts_with(&format!("KubeVirt reports {word}: {expected}")),
+            "{message}"
         );
-        assert!(told.contains(remedy), "{told}");
+        assert!(message.contains(remedy), "{message}");
     }
 }
 
@@ -172,10 +172,10 @@ fn a_crash_loop_has_the_number_of_failed_starts_and_the_time_of_the_next() {
         "consecutiveFailCount": 3, "lastFailedVMIUID": "u",
         "retryAfterTimestamp": "2026-01-01T00:01:30Z",
     });
-    let told = crash(failure);
+    let message = crash(failure);
     let text =
         "the guest ended 3 times before it ran; KubeVirt starts it again at 2026-01-01T00:01:30Z";
-    assert!(told.contains(text), "{told}");
+    assert!(message.contains(text), "{message}");
     let bare = "KubeVirt reports CrashLoopBackOff";
     for unreadable in [json!(null), json!({"consecutiveFailCount": "many"})] {
         assert_eq!(crash(unreadable), bare);
@@ -261,8 +261,12 @@ fn a_text_of_30_kb_is_cut_and_odd_statuses_are_ignored() {
         &mut environment,
         json!({"printableStatus": "Starting", "conditions": conditions}),
     );
-    let told = message(&environment, "Ready");
-    assert!(told.len() < 1100 && told.contains("ää"), "{}", told.len());
+    let message = message(&environment, "Ready");
+    assert!(
+        message.len() < 1100 && message.contains("ää"),
+        "{}",
+        message.len()
+    );
 
     let labels = json!({names::LABEL_MACHINE: "web"});
     environment.instance = Some(decode(

@@ -47,10 +47,10 @@ fn a_claim_that_vanished_is_not_made_anew_until_the_user_confirms_it_once() {
         assert_eq!(reported(&environment, "Ready"), ("False", "PVCLost"));
         assert_eq!(phase_of(&environment, "data"), Some("Lost"));
     }
-    let told = message(&environment, "Ready");
+    let message = message(&environment, "Ready");
     let command =
         "kubectl annotate machine -n default web machine.vitistack.io/recreate-volume=data";
-    assert!(told.ends_with(command), "{told}");
+    assert!(message.ends_with(command), "{message}");
 
     // Neither another disk nor a start makes it.
     confirm(&mut environment, "root");
@@ -119,7 +119,7 @@ fn a_claim_that_never_had_a_volume_is_made_anew() {
     );
 }
 
-/// A former claim of the name that is still there, whoever made it.
+/// A former claim of the name that still exists, even one that the controller did not create.
 #[test]
 fn no_guest_gets_a_claim_that_is_being_deleted() {
     let mut environment = FakeCluster::new(machine(block()));
@@ -149,12 +149,12 @@ fn a_claim_that_is_deleted_under_a_running_guest_is_reported_with_what_is_lost()
     claim.spec.volume_name = Some("pv-7".into());
     assert_eq!(environment.pass(), [""; 0]);
     assert_eq!(reported(&environment, "Ready"), ("False", "PVCDeleting"));
-    let told = message(&environment, "StorageReady");
+    let message = message(&environment, "StorageReady");
     for part in [
         "all its content is lost as soon as the guest stops",
         "kubectl patch pv pv-7 --type merge",
     ] {
-        assert!(told.contains(part), "{told}");
+        assert!(message.contains(part), "{message}");
     }
     // It can still be switched off, and the loss is reported from then on.
     edit(&mut environment, |block| {
@@ -220,25 +220,63 @@ fn a_failing_import_on_first_consumer_storage_is_why_the_machine_is_not_ready() 
 }
 
 /// The claim of such a disk is in use by the VirtualMachine, which cannot start before the import.
+/// The VirtualMachine has the claim, and its guest cannot have run.
 #[test]
-fn a_corrected_image_on_first_consumer_storage_names_the_data_volume_to_delete() {
-    let mut wrong = block();
-    wrong.disks[0].image = Some(image("https://images.example.com/wrong"));
-    let mut environment = FakeCluster::new(machine(wrong));
-    environment.first_consumer = true;
+fn a_corrected_image_on_first_consumer_storage_is_imported_in_place_of_an_incomplete_one() {
+    let made = || {
+        let mut wrong = block();
+        wrong.disks[0].image = Some(image("https://images.example.com/wrong"));
+        let mut environment = FakeCluster::new(machine(wrong));
+        environment.first_consumer = true;
+        environment.pass();
+        environment.advance_kubevirt();
+        environment.advance_kubevirt();
+        assert_eq!(environment.pass(), ["created the VirtualMachine"]);
+        environment
+    };
+    let correct = |environment: &mut FakeCluster| {
+        edit(environment, |block| {
+            block.disks[0].image = Some(image("https://images.example.com/right"));
+        });
+    };
+    for has_instance in [false, true] {
+        let mut environment = made();
+        if has_instance {
+            // KubeVirt makes the instance, the storage binds the claim for it, and the import hangs.
+            environment.imports_hang = true;
+            environment.advance_kubevirt();
+            environment.advance_kubevirt();
+            let waits = environment.instance.as_mut().unwrap();
+            "Pending".clone_into(&mut waits.status.phase);
+            environment.set_printable_status("Provisioning");
+            environment.pass();
+        }
+        correct(&mut environment);
+        assert_eq!(environment.pass(), ["deleted DataVolume web-root"]);
+        environment.imports_hang = false;
+        assert!(environment.collect_garbage());
+        assert_eq!(environment.pass(), ["created DataVolume web-root"]);
+        environment.settle();
+        assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
+    }
+
+    // A guest that runs with it keeps it, also if it came up just before the deletion.
+    let mut environment = made();
+    environment.imports_hang = true;
+    for _ in 0..3 {
+        environment.advance_kubevirt();
+    }
+    let waits = environment.instance.as_mut().unwrap();
+    "Scheduling".clone_into(&mut waits.status.phase);
+    environment.set_printable_status("Starting");
     environment.pass();
-    environment.advance_kubevirt();
-    environment.advance_kubevirt();
-    assert_eq!(environment.pass(), ["created the VirtualMachine"]);
-    edit(&mut environment, |block| {
-        block.disks[0].image = Some(image("https://images.example.com/right"));
-    });
+    correct(&mut environment);
+    let plan = environment.plan();
+    "Running".clone_into(&mut environment.instance.as_mut().unwrap().status.phase);
+    environment.carry_out(&plan, plan.steps().count());
+    assert!(!environment.data_volumes["web-root"].is_deleting());
+    environment.set_printable_status("Running");
     assert_eq!(environment.pass(), [""; 0]);
-    let told = message(&environment, "StorageReady");
-    assert!(told.contains("delete DataVolume web-root"), "{told}");
-    // Deleted by the user, and the claim by the garbage collector: no content is lost.
-    environment.data_volumes.remove("web-root");
-    environment.pass();
-    environment.claims.remove("web-root");
-    assert_eq!(environment.pass(), ["created DataVolume web-root"]);
+    let text = message(&environment, "StorageReady");
+    assert!(text.contains("stop that guest"), "{text}");
 }

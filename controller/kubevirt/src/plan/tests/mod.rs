@@ -7,6 +7,7 @@ mod creation;
 mod deletion;
 mod disks;
 mod environments;
+mod foreign_stops;
 mod images;
 mod loss;
 mod mirrored;

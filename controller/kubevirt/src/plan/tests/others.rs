@@ -102,12 +102,39 @@ fn a_guest_that_runs_is_not_replaced_when_the_spec_changes() {
     // It got a node just before it would have been replaced.
     let waits = environment.instance.as_mut().unwrap();
     "Scheduling".clone_into(&mut waits.status.phase);
+    environment.set_printable_status("Starting");
     edit(&mut environment, |block| block.cpu.cores = 2);
     environment.pass();
     assert_eq!(reported(&environment, "Ready"), ("False", "Restarting"));
     environment.settle();
     assert_eq!(environment.restarted, [""; 0]);
     assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
+}
+
+/// A status that cannot be read, or none, is no proof that the guest never ran.
+#[test]
+fn a_guest_that_runs_is_not_replaced_although_its_status_cannot_be_read() {
+    let mut environment = running(false);
+    environment.instance.as_mut().unwrap().status = decode(json!({}));
+    let before = environment.machine().status.last_restart.clone();
+    edit(&mut environment, |block| block.cpu.cores = 1);
+    environment.pass();
+    assert_eq!(environment.machine().status.last_restart, before);
+    environment.pass();
+    assert_eq!(environment.restarted, [""; 0]);
+
+    // It was to be replaced, and the cache is behind.
+    let mut environment = running(false);
+    let waits = environment.instance.as_mut().unwrap();
+    "Scheduling".clone_into(&mut waits.status.phase);
+    environment.set_printable_status("ErrorUnschedulable");
+    edit(&mut environment, |block| block.cpu.cores = 1);
+    environment.pass();
+    let plan = environment.plan();
+    let guest = environment.instance.as_mut().unwrap();
+    "Running".clone_into(&mut guest.status.phase);
+    environment.carry_out(&plan, plan.steps().count());
+    assert_eq!(environment.restarted, [""; 0]);
 }
 
 #[test]
@@ -134,7 +161,7 @@ fn a_foreign_halt_is_reported_and_undone_once_the_guest_is_down() {
 }
 
 #[test]
-fn a_foreign_halt_is_kept_by_the_setting_until_the_machine_says_otherwise() {
+fn a_foreign_halt_is_kept_by_the_setting_until_power_state_changes() {
     let kept = || {
         let mut environment = running(false);
         environment.on_foreign_stop = OnForeignStop::Keep;

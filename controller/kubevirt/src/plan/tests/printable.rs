@@ -5,7 +5,9 @@ use common::api::choice::PowerState;
 use common::render::kubevirt::PRINTABLE_STATUSES;
 
 use super::{message, phase, reported};
-use crate::environment::FakeCluster;
+use serde_json::json;
+
+use crate::environment::{FakeCluster, decode};
 use controller_core::events;
 use controller_core::fixtures::{block, machine};
 
@@ -167,6 +169,30 @@ fn every_printable_status_has_its_phase_conditions_and_event() {
             reported(&environment, "Ready"),
             ("True", "Running"),
             "after {state}"
+        );
+    }
+}
+
+/// Only an instance that runs shows that the guest does. KubeVirt's word may stand for anything.
+#[test]
+fn a_word_that_is_not_known_is_no_proof_of_health() {
+    let mut gone = running();
+    gone.instance = None;
+    let mut not_ready = running();
+    let status = &mut not_ready.instance.as_mut().unwrap().status;
+    status.conditions = decode(json!([
+        {"type": "Ready", "status": "False", "reason": "GuestNotRunning", "message": ""},
+    ]));
+    let mut waits = running();
+    "Scheduling".clone_into(&mut waits.instance.as_mut().unwrap().status.phase);
+    for mut environment in [gone, not_ready, waits] {
+        let event = ("Warning", "Unknown");
+        let seen = text(&mut environment, "NewInSomeVersion");
+        assert_eq!(seen, owned(Some(event)));
+        assert_eq!(reported(&environment, "Ready"), ("Unknown", "Unknown"));
+        assert_eq!(
+            message(&environment, "Ready"),
+            "KubeVirt reports 'NewInSomeVersion', which this release does not know, and no running guest"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Machines with deletion protection: which objects have the label, and that it is removed before they go.
+//! Machines with deletion protection: which objects have the label, and that it is removed before they are deleted.
 
 use common::api::choice::ReclaimPolicy;
 use common::names;

@@ -359,7 +359,7 @@ impl FakePool {
 }
 
 impl FakeVolume {
-    /// The qcow2 header that a guest wrote into its raw volume. libvirt believes it after a refresh of the pool.
+    /// The qcow2 header that a guest wrote into its raw volume. libvirt reports what the header says after a refresh of the pool.
     fn header(&self) -> Option<&[u8]> {
         (self.raw && self.content.starts_with(b"QFI\xfb")).then_some(&self.content[..])
     }

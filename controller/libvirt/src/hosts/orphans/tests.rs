@@ -146,7 +146,7 @@ fn a_removal_that_was_interrupted_after_the_definition_was_gone_is_continued() {
 }
 
 #[test]
-fn a_machine_without_a_domain_that_goes_while_a_pool_cannot_be_read_leaves_no_volume_for_ever() {
+fn deleting_a_machine_without_a_domain_while_a_pool_is_unreadable_leaves_no_volume() {
     let mut block = block();
     block.disks.push(disk("data", ReclaimPolicy::Retain));
     block.disks[1].storage_class = "local".into();

@@ -89,11 +89,11 @@ impl Polled {
     }
 
     /// One poll; returns the statuses that were written.
-    async fn turn(&mut self) -> Vec<serde_json::Value> {
+    async fn poll_once(&mut self) -> Vec<serde_json::Value> {
         let objects = &self.context.objects;
         objects.apply(Event::Apply(self.object.clone()), |_| ());
-        let turn = self.poller.turn(&self.context, &self.object);
-        timeout(SOON, turn).await.expect("a poll waits for nothing");
+        let poll = self.poller.poll_once(&self.context, &self.object);
+        timeout(SOON, poll).await.expect("a poll waits for nothing");
         self.written.take()
     }
 }
@@ -121,7 +121,7 @@ async fn until_the_machines_are_listed_nothing_on_a_host_belongs_to_nobody() {
     }
     polled.add_tombstone(UID);
 
-    assert_eq!(polled.turn().await, [serde_json::Value::Null; 0]);
+    assert_eq!(polled.poll_once().await, [serde_json::Value::Null; 0]);
     let host = polled.context.hosts.get("alpha").unwrap();
     let snapshot = host.snapshot().expect("the host is polled all the same");
     assert!(snapshot.space_left.contains_key(POOL));
@@ -130,7 +130,7 @@ async fn until_the_machines_are_listed_nothing_on_a_host_belongs_to_nobody() {
 
     // The next poll is a full one, however short ago the last one was.
     polled.list(vec![machine]);
-    let status = &polled.turn().await[0]["status"];
+    let status = &polled.poll_once().await[0]["status"];
     assert_eq!(status["unlistedVolumes"], 0, "{status}");
     assert_eq!(status["tombstones"][0]["uid"], UID);
     assert!(polled.poller.swept.is_some());
@@ -147,9 +147,9 @@ async fn a_volume_whose_machine_is_in_no_list_is_reported_once_the_list_is_there
     let mut polled = Polled::new();
     let disk = volume_name("default", "web", UID, "root", VolumeFormat::Qcow2);
     polled.put(&disk);
-    polled.turn().await;
+    polled.poll_once().await;
     polled.list(vec![]);
-    let status = &polled.turn().await[0]["status"];
+    let status = &polled.poll_once().await[0]["status"];
     assert_eq!(status["unlistedVolumes"], 1, "{status}");
 }
 
@@ -168,17 +168,17 @@ async fn new_credentials_cancel_what_waits_for_connections_with_the_old_ones() {
         }));
     };
     set(&polled, "old");
-    polled.turn().await;
+    polled.poll_once().await;
     let old = polled.context.hosts.get("alpha").unwrap();
     polled.poller.surveyed = None;
-    polled.turn().await;
+    polled.poll_once().await;
     assert!(old.check_open().is_ok(), "nothing has changed");
 
     set(&polled, "new");
-    polled.turn().await;
+    polled.poll_once().await;
     assert!(old.check_open().is_ok(), "not with every list of domains");
     polled.poller.surveyed = None;
-    polled.turn().await;
+    polled.poll_once().await;
     let queued = old.host.slow.call(SOON, |host| host.pools()).await;
     assert_eq!(queued.unwrap_err().kind(), "Cancelled");
     let new = polled.context.hosts.get("alpha").unwrap();
@@ -189,7 +189,7 @@ async fn new_credentials_cancel_what_waits_for_connections_with_the_old_ones() {
         .written
         .set_secret(serde_json::json!({"metadata": {"name": "alpha"}}));
     polled.poller.surveyed = None;
-    polled.turn().await;
+    polled.poll_once().await;
     assert!(new.check_open().is_ok() && new.snapshot().is_ok());
 }
 
@@ -223,11 +223,11 @@ async fn a_kept_volume_that_was_deleted_on_the_host_is_listed_no_more() {
             .collect()
     };
     // The file system below the pool may not be mounted.
-    let written = polled.turn().await;
+    let written = polled.poll_once().await;
     assert_eq!(listed(&written[0]).len(), 4, "an empty pool");
     polled.put("there");
     polled.poller.surveyed = None;
-    let written = polled.turn().await;
+    let written = polled.poll_once().await;
     assert_eq!(listed(&written[0]), ["there", "hidden", "hidden"]);
 }
 
@@ -237,12 +237,12 @@ async fn a_host_is_polled_while_what_a_deleted_machine_left_is_removed() {
     polled.list(vec![]);
     polled.add_tombstone(UID);
     let hang = polled.fake.hang("refresh");
-    let status = &polled.turn().await[0]["status"];
+    let status = &polled.poll_once().await[0]["status"];
     assert_eq!(status["tombstones"][0]["uid"], UID);
     let removal = |polled: &Polled| polled.poller.removal.as_ref().unwrap().id();
     let first = removal(&polled);
     polled.poller.surveyed = None;
-    polled.turn().await;
+    polled.poll_once().await;
     assert_eq!(removal(&polled), first, "one at a time");
 
     drop(hang);

@@ -1,5 +1,5 @@
-//! On which host a Machine is. The metadata of its domain proves it; `status.host` is only a hint, because whoever may
-//! write the status could otherwise start a second guest on another host.
+//! On which host a Machine is. The metadata of its domain proves it; `status.host` is only a hint, because a user who
+//! may write the status could otherwise start a second guest on another host.
 //!
 //! ```text
 //! a host shows the domain ──▶ that host
