@@ -64,7 +64,8 @@ async fn fetched(env: &Environment) -> Vec<String> {
 /// The tiny guest's disk in the format qcow2, in which most images are distributed.
 fn qcow2(raw: &Path, to: &Path) -> Vec<u8> {
     let done = Command::new("qemu-img")
-        .args(["convert", "-O", "qcow2"])
+        // Compressed, as many images are distributed.
+        .args(["convert", "-c", "-O", "qcow2"])
         .args([raw, to])
         .status()
         .unwrap();
@@ -107,6 +108,30 @@ async fn an_image_is_downloaded_once_and_its_checksum_is_verified() {
         );
     }
     assert_eq!(requests.load(Ordering::SeqCst), 1, "one host, one fetch");
+
+    // Its completion marker is lost: the image stays below the running guests, and is fetched anew beside it.
+    let monitor = env.monitor();
+    let all = fetched(&env).await;
+    let marker = all.iter().find(|name| name.ends_with(".complete")).unwrap();
+    let below = marker.trim_end_matches(".complete").to_owned();
+    env.virsh(&["vol-delete", "--pool", "images", marker]).await;
+    let mut third = root("1Gi", &url, &checksum);
+    third["powerState"] = json!("Stopped");
+    env.apply("third", &third).await;
+    let is_off = |machine: &Value| {
+        machine["status"]["phase"] == "Stopped"
+            && machine["status"]["volumes"][0]["phase"] == "Bound"
+    };
+    env.until("third", "to be off with its disk", is_off).await;
+    assert_eq!(requests.load(Ordering::SeqCst), 2, "it is fetched again");
+    assert!(fetched(&env).await.contains(&below));
+    for name in ["first", "second"] {
+        env.until_report(name, "the same boot", |it| it.boots == 1)
+            .await;
+    }
+    assert_eq!(monitor.finish().unwrap(), [""; 0]);
+    env.delete("third").await;
+    assert!(fetched(&env).await.contains(&below));
 
     // An image with another checksum than the spec's is not booted, and the condition reports it.
     let wrong = format!("sha256:{}", "0".repeat(64));
@@ -268,6 +293,14 @@ async fn an_image_from_a_private_address_needs_a_listed_source() {
         !status.contains("word") && !status.contains("token"),
         "{status}"
     );
+    let events = ["get", "events", "-n", "default", "-o", "json"];
+    let events = env.lab.kubectl().run(&events).await.unwrap().ok().unwrap();
+    for shown in [env.controller.log(), events] {
+        assert!(
+            !shown.contains("user:word") && !shown.contains("token=1"),
+            "{shown}"
+        );
+    }
     assert_eq!(asked.load(Ordering::SeqCst), 0, "nothing was connected");
     // The administrator lists it, and the Machine starts without another change.
     env.allow(&number).await;

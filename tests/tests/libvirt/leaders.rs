@@ -1,7 +1,7 @@
 //! Two controllers: the older one is frozen, loses the Lease while it works on the host, and continues after the newer
 //! one has acted.
 
-use std::{fs, os::unix::fs::MetadataExt as _};
+use std::{fs, io::Write as _, os::unix::fs::MetadataExt as _};
 
 use lab::{ProgramUnderTest, image_server::ImageServer, libvirt::image, objects::HOST, wait};
 use rustix::process::{Pid, Signal, kill_process};
@@ -28,6 +28,60 @@ async fn thaw(program: &mut ProgramUnderTest) {
     })
     .await
     .unwrap();
+}
+
+/// Waits until libvirt has begun to copy the image to a disk, and freezes the controller that had it copied. Returns the
+/// name of the copy, which is not complete.
+async fn freeze_during_a_copy(env: &mut Environment) -> String {
+    let begun = async || {
+        let copies = env.files_of(".root.raw.attempt-").into_iter();
+        let mut copies = copies.filter(|name| !name.ends_with(".complete"));
+        Ok(copies.next().ok_or("no copy"))
+    };
+    let copy = wait::until("a copy to begin", begun).await.unwrap();
+    signal(&mut env.controller, Signal::STOP);
+    let marker = format!("{copy}.complete");
+    assert_eq!(env.files_of(&marker), [""; 0], "the copy is complete");
+    copy
+}
+
+#[tokio::test]
+async fn a_copy_of_a_controller_that_lost_its_lease_leaves_the_disk_of_the_next_one() {
+    let Some(mut env) = Environment::new().await else {
+        return;
+    };
+    let monitor = env.monitor();
+    let storage = json!({"spec": {"storage": [
+        {"storageClass": "local", "pool": "volumes"},
+        {"storageClass": "copied", "pool": "volumes", "provisioning": "copy", "format": "raw"},
+    ]}});
+    let hosts = env.lab.objects(HOST, "");
+    hosts.merge("here", &storage).await.unwrap();
+    // So large that the copy takes longer than it takes to see it.
+    let large = env.libvirt.path("large.raw");
+    fs::copy(image().await.unwrap(), &large).unwrap();
+    let mut file = fs::OpenOptions::new().append(true).open(&large).unwrap();
+    file.write_all(&vec![7; 512 << 20]).unwrap();
+    let images = env.volumes.with_file_name("images");
+    let volume = env.libvirt.volume(&images, "large.raw", &large).await;
+    volume.unwrap();
+    let disk = json!({
+        "name": "root", "size": "2Gi", "storageClass": "copied", "image": {"volume": "large.raw"},
+    });
+    env.apply("vm", &json!({"disks": [disk]})).await;
+    let older = freeze_during_a_copy(&mut env).await;
+    let _newer = env.lab.controller(&[]).await.unwrap();
+    env.until_reachable("vm").await;
+    let run = env.until_report("vm", "its boot", |it| it.boots == 1).await;
+    let complete = env.files_of(".complete");
+    assert!(
+        complete.len() == 1 && !complete[0].starts_with(&older),
+        "{complete:?}"
+    );
+    thaw(&mut env.controller).await;
+    env.assert_same_run(&run).await;
+    assert_eq!(env.files_of(".complete"), complete);
+    assert_eq!(monitor.finish().unwrap(), [""; 0]);
 }
 
 #[tokio::test]

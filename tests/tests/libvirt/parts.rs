@@ -70,6 +70,63 @@ async fn a_part_of_a_host_that_fails_costs_no_volume_and_starts_no_second_guest(
     assert_eq!(monitor.finish().unwrap(), [""; 0]);
 }
 
+/// A pool is undefined: its Machines can be deleted, and no volume is. A network is undefined: the guests on it can be
+/// stopped. libvirt lists neither any more.
+#[tokio::test]
+async fn machines_are_deleted_and_stopped_while_their_pool_or_network_is_undefined() {
+    let Some(env) = Environment::new().await else {
+        return;
+    };
+    let monitor = env.monitor();
+    env.apply("vm", &json!({})).await;
+    env.apply("other", &json!({"powerState": "Stopped"})).await;
+    env.until_reachable("vm").await;
+    let is_off = |machine: &Value| {
+        machine["status"]["phase"] == "Stopped"
+            && machine["status"]["volumes"][0]["phase"] == "Bound"
+    };
+    env.until("other", "to be off with its disk", is_off).await;
+    let files = env.files();
+    assert_eq!(env.files_of("other").len(), 1);
+
+    env.virsh(&["pool-destroy", "volumes"]).await;
+    env.virsh(&["pool-undefine", "volumes"]).await;
+    host_reports(&env, "PoolsReady", "False").await;
+    env.delete("other").await;
+    let hosts = env.lab.objects(HOST, "");
+    let is_recorded = |host: &Value| host["status"]["tombstones"][0]["machine"] == "default/other";
+    let recorded = hosts.until("here", "to have a tombstone", is_recorded);
+    recorded.await.unwrap();
+    assert_eq!(env.files(), files);
+    assert_eq!(env.domains().await.len(), 2, "its definition stays");
+    let volumes = env.volumes.display().to_string();
+    let define = ["pool-define-as", "volumes", "dir", "--target", &volumes];
+    env.virsh(&define).await;
+    env.virsh(&["pool-start", "volumes"]).await;
+    let has_none = |host: &Value| host["status"]["tombstones"].get(0).is_none();
+    let removed = hosts.until("here", "to have no tombstone", has_none);
+    removed.await.unwrap();
+    assert_eq!(env.files_of("other"), [""; 0]);
+    assert_eq!(env.domains().await.len(), 1);
+
+    env.virsh(&["net-destroy", "default"]).await;
+    env.virsh(&["net-undefine", "default"]).await;
+    host_reports(&env, "NetworksReady", "False").await;
+    let names_command = |machine: &Value| {
+        let message = &condition(machine, "NetworkReady")["message"];
+        message
+            .as_str()
+            .unwrap_or_default()
+            .contains("virsh net-start default")
+    };
+    env.until("vm", "to name the command", names_command).await;
+    let stop = json!({"spec": {"powerState": "Stopped"}});
+    env.machines().merge("vm", &stop).await.unwrap();
+    let is_off = |machine: &Value| machine["status"]["phase"] == "Stopped";
+    env.until("vm", "to be off", is_off).await;
+    assert_eq!(monitor.finish().unwrap(), [""; 0]);
+}
+
 async fn host_reports(env: &Environment, kind: &str, status: &str) {
     let hosts = env.lab.objects(HOST, "");
     let is_reported = |host: &Value| condition(host, kind)["status"] == status;

@@ -1,5 +1,7 @@
 //! Attacks on the domains, the room and the volumes of the shared host.
 
+use std::{fs, io::Write as _};
+
 use lab::{objects::condition, wait};
 use serde_json::{Value, json};
 
@@ -74,6 +76,42 @@ pub(crate) async fn releasing_the_kept_volume_of_another_namespace(tenants: &Ten
     let kept = host["status"]["keptVolumes"].as_array().unwrap();
     assert_eq!(kept.len(), 1, "{kept:?}");
     assert_eq!(kept[0]["machine"], format!("blue/{ARCHIVE}"));
+}
+
+/// The header of a qcow2 image of 4Ei that stands on blue's disk, in the raw disk of a guest: what libvirt reports of the
+/// volume is then what red wrote.
+pub(crate) async fn a_header_in_a_raw_disk(tenants: &Tenants) {
+    let (red, machines) = (&tenants.red, Red::machines(&tenants.lab));
+    red.create(&local("red", "web", "128Mi")).await;
+    machines.until("web", "to run", is_ready).await.unwrap();
+    let mut header = vec![0; 1 << 16];
+    header[..4].copy_from_slice(b"QFI\xfb");
+    header[4..8].copy_from_slice(&2_u32.to_be_bytes());
+    let theirs = tenants.blue.volumes().remove(0).display().to_string();
+    header[8..16].copy_from_slice(&512_u64.to_be_bytes());
+    header[16..20].copy_from_slice(&u32::try_from(theirs.len()).unwrap().to_be_bytes());
+    header[20..24].copy_from_slice(&16_u32.to_be_bytes());
+    header[24..32].copy_from_slice(&(1_u64 << 62).to_be_bytes());
+    header[512..512 + theirs.len()].copy_from_slice(theirs.as_bytes());
+    let files = fs::read_dir(&tenants.pools[1]).unwrap().flatten();
+    let mut disks = files.map(|file| file.path()).filter(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("red-web-") && name.contains(".root.")
+    });
+    let disk = fs::OpenOptions::new()
+        .write(true)
+        .open(disks.next().unwrap());
+    disk.unwrap().write_all(&header).unwrap();
+    let refresh = tenants.virsh().virsh(&["pool-refresh", "volumes"]).await;
+    refresh.unwrap().ok().unwrap();
+    // Blue has room, and so has red's own Machine.
+    let newcomer = local("blue", "newcomer", "128Mi");
+    let applied = tenants.lab.apply_when_admitted(&newcomer).await;
+    applied.unwrap();
+    let blue = tenants.machines("blue");
+    blue.until("newcomer", "to run", is_ready).await.unwrap();
+    tenants.delete("blue", "newcomer").await;
+    tenants.delete("red", "web").await;
 }
 
 /// The shipped roles do not include the status. An administrator who grants it gives away nothing of others.

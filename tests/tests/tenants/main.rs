@@ -68,6 +68,7 @@ const AT_THE_HOST: &[(&str, Attack)] = attacks![
     host::growing_beyond_the_host,
     host::releasing_the_kept_volume_of_another_namespace,
     host::forging_the_status,
+    host::a_header_in_a_raw_disk,
 ];
 
 #[tokio::test]

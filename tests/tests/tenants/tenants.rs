@@ -34,6 +34,8 @@ pub(crate) struct Tenants {
     pub(crate) missing: Option<String>,
     _simulator: Simulator,
     pub(crate) controller: Mutex<ProgramUnderTest>,
+    /// Another replica of the controller, without the Lease.
+    _standby: ProgramUnderTest,
     _webhook: ProgramUnderTest,
     pub(crate) lab: Lab,
     pub(crate) libvirt: Option<Libvirt>,
@@ -54,6 +56,7 @@ impl Tenants {
         }
         let webhook = lab.webhook(&[]).await.unwrap();
         let controller = lab.controller(&[]).await.unwrap();
+        let standby = lab.controller(&[]).await.unwrap();
         let simulator = lab.simulator(Scenario::Happy).await.unwrap();
         let (libvirt, missing) = match libvirt {
             Ok(libvirt) => (Some(libvirt), None),
@@ -66,6 +69,7 @@ impl Tenants {
             missing,
             _simulator: simulator,
             controller: Mutex::new(controller),
+            _standby: standby,
             _webhook: webhook,
             lab,
             libvirt,
