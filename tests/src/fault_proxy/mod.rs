@@ -4,8 +4,8 @@
 //! controller ──HTTP──► FaultProxy ──as the controller's account──► kube-apiserver
 //!                         │ counts writes and checks invariants before it forwards each;
 //!                         │ at the chosen one: kills, rejects, drops the response, delays watches
-//!                         └ may restrict lists and watches to one namespace, so that many
-//!                           controllers run side by side
+//!                         └ may restrict lists and watches to one namespace, and to the MachineImage
+//!                           of its name, so that many controllers run side by side
 //! ```
 
 mod fault;
@@ -252,6 +252,7 @@ impl State {
         let body = body.collect().await?.to_bytes();
         let path = scoped(parts.uri.path(), self.namespace.as_deref());
         let query = parts.uri.query().unwrap_or_default();
+        let query = &with_own_image(&path, query, self.namespace.as_deref());
         let upstream = Request::builder()
             .method(&parts.method)
             .uri(format!("{path}?{query}"))
@@ -366,6 +367,16 @@ impl State {
         });
         let body = StreamBody::new(chunks).boxed_unsync();
         Ok(Response::from_parts(parts, body))
+    }
+}
+
+/// The query of a list or watch of MachineImages, restricted to the one that has the namespace's name.
+fn with_own_image(path: &str, query: &str, namespace: Option<&str>) -> String {
+    match namespace {
+        Some(namespace) if path.ends_with("/machineimages") => {
+            format!("{query}&fieldSelector=metadata.name%3D{namespace}")
+        }
+        _ => query.to_owned(),
     }
 }
 

@@ -86,7 +86,9 @@ impl<'a> Lifecycle<'a> {
         let proxy =
             FaultProxy::start(self.client.clone(), Some(self.namespace), self.fault, check).await?;
         let (lab, kubeconfig) = (self.lab, proxy.kubeconfig());
-        let mut controller = lab.start_controller_at(&kubeconfig, &SETTINGS).await?;
+        let [alone, interval] = SETTINGS;
+        let settings = [alone, interval, ("IMAGE_NAMESPACE", self.namespace)];
+        let mut controller = lab.start_controller_at(&kubeconfig, &settings).await?;
         proxy.set_target(controller.process().id());
         let steps = async {
             let checkpoints = self.steps().await?;
@@ -108,7 +110,7 @@ impl<'a> Lifecycle<'a> {
         })
     }
 
-    /// Creates a network, and objects that look like the Machine's but are not.
+    /// Creates a network, an image, and objects that look like the Machine's but are not.
     async fn create_surroundings(&self) -> Result<()> {
         let namespace = self.namespace;
         for object in [
@@ -116,7 +118,16 @@ impl<'a> Lifecycle<'a> {
             json!({
                 "apiVersion": "vitistack.io/v1alpha1", "kind": "NetworkConfiguration",
                 "metadata": {"name": "lan", "namespace": namespace},
-                "spec": {"bridge": "br-lan"},
+                // All runs are on one segment, so their controllers allocate from the same addresses.
+                "spec": {"bridge": "br-lan", "ipam": {"subnets": [{"cidr": "10.8.0.0/16"}]}},
+            }),
+            json!({
+                "apiVersion": "vitistack.io/v1alpha1", "kind": "MachineImage",
+                "metadata": {"name": namespace},
+                "spec": {
+                    "source": {"url": "https://images.example.com/debian.qcow2"},
+                    "minDiskSize": "3Gi",
+                },
             }),
             json!({
                 "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
@@ -152,6 +163,16 @@ impl<'a> Lifecycle<'a> {
         Ok(())
     }
 
+    /// The disks of the Machine: one of a MachineImage that is deleted with it, one that is kept, and one on a claim that
+    /// is used as it is.
+    fn disks(&self, size: &str) -> Value {
+        json!([
+            {"name": "root", "image": {"name": self.namespace}},
+            {"name": "data", "size": size, "storageClass": "fast-ssd", "reclaimPolicy": "Retain"},
+            {"name": "legacy", "claimName": EXISTING},
+        ])
+    }
+
     fn machines(&self) -> Objects {
         self.lab.objects(MACHINE, self.namespace)
     }
@@ -162,7 +183,7 @@ impl<'a> Lifecycle<'a> {
             "web",
             &json!({
                 "template": "small",
-                "disks": disks(size),
+                "disks": self.disks(size),
                 // Longer than a VirtualMachine may contain, so that a Secret is created.
                 "cloudInit": {"userData": format!("#cloud-config\n# {}\n", "long ".repeat(600))},
             }),
@@ -196,7 +217,7 @@ impl<'a> Lifecycle<'a> {
 
         let merge = async |spec: Value| machines.merge("web", &json!({"spec": spec})).await;
         let cards = json!([{"name": "eth0"}, {"name": "lan", "networkName": "lan"}]);
-        merge(json!({"disks": disks("12Gi"), "networks": cards})).await?;
+        merge(json!({"disks": self.disks("12Gi"), "networks": cards})).await?;
         machines
             .until("web", "to have grown and to wait for a restart", |web| {
                 settled(web)
@@ -264,15 +285,6 @@ impl<'a> Lifecycle<'a> {
             sleep(POLL).await;
         }
     }
-}
-
-/// The disks of the Machine: one that is deleted with it, one that is kept, and one on a claim that is used as it is.
-fn disks(size: &str) -> Value {
-    json!([
-        {"name": "root", "image": {"url": "https://images.example.com/debian.qcow2"}},
-        {"name": "data", "size": size, "storageClass": "fast-ssd", "reclaimPolicy": "Retain"},
-        {"name": "legacy", "claimName": EXISTING},
-    ])
 }
 
 /// Restarts the controller each time it was killed. Returns only on an error.

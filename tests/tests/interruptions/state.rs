@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use lab::{
     Lab,
-    objects::{ATTACHMENT, CLAIM, DATA_VOLUME, INSTANCE, MACHINE, NETWORK, SECRET, VM},
+    objects::{ADDRESS, ATTACHMENT, CLAIM, DATA_VOLUME, INSTANCE, MACHINE, NETWORK, SECRET, VM},
 };
 use serde_json::Value;
 
@@ -40,6 +40,16 @@ pub(crate) async fn of(lab: &Lab, namespace: &str, uids: &mut Uids) -> Result<St
             state.insert(what, object);
         }
     }
+    // The locks of the Machine's addresses: each is in the state, the address and the name that follows from it are not.
+    for mut object in lab.objects(ADDRESS, "").list().await? {
+        let holder = &object["spec"]["machineRef"];
+        if holder["namespace"] == namespace {
+            let what = format!("MachineAddress of {}", holder["card"]);
+            object["metadata"]["name"].take();
+            let several = state.insert(what.clone(), object);
+            ensure!(several.is_none(), "a second {what}");
+        }
+    }
     for object in state.values_mut() {
         comparable(object, namespace, uids);
     }
@@ -47,7 +57,7 @@ pub(crate) async fn of(lab: &Lab, namespace: &str, uids: &mut Uids) -> Result<St
 }
 
 /// Fields that depend on time, node or writer, or follow from a uid or the namespace.
-const VOLATILE_FIELDS: [&str; 17] = [
+const VOLATILE_FIELDS: [&str; 21] = [
     "resourceVersion",
     "generation",
     "observedGeneration",
@@ -62,6 +72,10 @@ const VOLATILE_FIELDS: [&str; 17] = [
     "nodeName",
     "ipAddress",
     "ipAddresses",
+    "address",
+    "allocatedAddresses",
+    "addressesInUse",
+    "networkData",
     "volumeName",
     "machine.vitistack.io/rendered",
     "desiredGeneration",
