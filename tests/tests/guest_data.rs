@@ -68,8 +68,8 @@ async fn objects_of_the_machine_and_of_its_template_reach_the_guest_as_text() {
     let secret = env.objects(SECRET).get("web-cloudinit").await.unwrap();
     let read = async |key: &str| {
         let template = format!("go-template={{{{index .data \"{key}\" | base64decode}}}}");
-        let read = kubectl.run(&["get", "secret", "web-cloudinit", "-o", &template]);
-        read.await.unwrap().ok().unwrap()
+        let words = ["get", "secret", "web-cloudinit", "-o", &template];
+        kubectl.run(&words).await.unwrap().ok().unwrap()
     };
     assert_eq!(secret["data"].as_object().unwrap().len(), 3);
     assert_eq!(

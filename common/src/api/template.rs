@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::cel;
-use super::choice::BootDevice;
+use super::choice::{BootDevice, Drivers, OsFamily};
 use super::machine::{
     Console, Disk, Domain, Network, Resources, TemplateCloudInit, TemplateDisplay,
 };
