@@ -61,6 +61,13 @@ pub fn warn_of_deletion(namespace: &str, old: &str) -> Findings {
             "Machine {namespace}/{name}: its deletion destroys {more} more disks"
         ));
     }
+    // It is kept with any disk.
+    let keeps_disk = disks.len() < block.disks.len() || !block.existing_disks.is_empty();
+    if block.keeps_state() && !keeps_disk {
+        findings.note(&format!(
+            "Machine {namespace}/{name}: its deletion destroys its EFI variables and the content of its TPM; a disk with reclaimPolicy: Retain keeps them"
+        ));
+    }
     findings
 }
 

@@ -11,8 +11,8 @@ use crate::api::machine_image::PinnedImage;
 use crate::api::normalized::{BLOCK_VERSION, Normalized, NormalizedDisk, TemplatePin};
 use crate::catalog::{Catalog, MachineName};
 use crate::normalize::{
-    Intent, Merged, Pins, TemplateChoice, disks_without_serial, hash, images_in, merge, pins_of,
-    unspecified_efi_state,
+    ImageDefaults, Intent, Merged, Pins, TemplateChoice, defaults_of, disks_without_serial, hash,
+    images_in, merge, pins_of, unspecified_efi_state,
 };
 use crate::rules::rule::{Governed, ImageRequest, KnownTemplate, Lookup, TemplateRequest, Update};
 use crate::rules::{self, Settings, limits};
@@ -264,6 +264,7 @@ struct KeptPins {
     images: BTreeMap<String, PinnedImage>,
     disks_without_serial: BTreeSet<String>,
     unspecified_efi_state: bool,
+    defaults: ImageDefaults,
 }
 
 impl KeptPins {
@@ -278,26 +279,38 @@ impl KeptPins {
         looked_up.images.extend(self.images);
         looked_up.disks_without_serial = self.disks_without_serial;
         looked_up.unspecified_efi_state = self.unspecified_efi_state;
+        looked_up.defaults.os = self.defaults.os.or(looked_up.defaults.os);
+        looked_up.defaults.efi = self.defaults.efi.or(looked_up.defaults.efi);
         looked_up
     }
 }
 
-/// Storage classes and reclaim policies by name of disk, which the spec leaves open and the stored block has.
+/// What the spec leaves open and the stored block has.
+#[derive(Default)]
+struct KeptChoices {
+    /// By name of disk or CD-ROM.
+    storage_classes: BTreeMap<String, String>,
+    /// By name of disk.
+    reclaim_policies: BTreeMap<String, ReclaimPolicy>,
+    defaults: ImageDefaults,
+}
+
 fn kept_choices(
     merged: &Merged<'_>,
     backend: Backend,
     old: &Old<'_>,
     block: &Normalized,
-) -> (BTreeMap<String, String>, BTreeMap<String, ReclaimPolicy>) {
+) -> KeptChoices {
     let Pins {
         template, images, ..
     } = pins_of(block);
     let intent = old.object.intent();
     let old = merge(&intent, &template).with_images(&images);
-    (
-        rules::kept_classes(merged, backend, &old, block),
-        rules::kept_reclaim_policies(merged, &old, block),
-    )
+    KeptChoices {
+        storage_classes: rules::kept_classes(merged, backend, &old, block),
+        reclaim_policies: rules::kept_reclaim_policies(merged, &old, block),
+        defaults: rules::kept_defaults(merged, &old, block),
+    }
 }
 
 /// The reclaim policies of a block, by name of the disk.
@@ -385,7 +398,13 @@ fn resolve(
     let (pinned, backend) = backends(&object.spec, stored_backend, restored, settings);
     let kept = old.zip(old_block);
     let kept = kept.map(|(old, block)| kept_choices(&merged, backend, old, block));
-    let (storage_classes, reclaim_policies) = kept.unwrap_or_default();
+    let KeptChoices {
+        storage_classes,
+        reclaim_policies,
+        defaults,
+    } = kept.unwrap_or_default();
+    let defaults = restored.map_or(defaults, defaults_of);
+    let merged = merged.with_defaults(defaults);
     let reclaim_policies = restored.map_or(reclaim_policies, reclaim_policies_in);
     let kept = KeptPins {
         template: old_pin
@@ -397,6 +416,7 @@ fn resolve(
         images: kept_images,
         disks_without_serial: disks_without_serial(old_block.or(restored)),
         unspecified_efi_state: unspecified_efi_state(old_block.or(restored)),
+        defaults,
     };
     let lookup = Lookup {
         merged: &merged,
@@ -427,6 +447,7 @@ fn resolve(
         images: images.clone(),
         disks_without_serial: kept.disks_without_serial.clone(),
         unspecified_efi_state: kept.unspecified_efi_state,
+        defaults,
     };
     let named = intent.template();
     let governed = Governed {

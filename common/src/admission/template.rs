@@ -11,7 +11,7 @@ use crate::bounds::TEXT_MAX;
 use crate::bounds::VCPUS_MAX;
 use crate::catalog::Catalog;
 use crate::json::Json;
-use crate::normalize::{Base, Intent, Merged, Pins, TemplateChoice};
+use crate::normalize::{Base, ImageDefaults, Intent, Merged, Pins, TemplateChoice};
 use crate::rules::{self, Settings, limits};
 use crate::violation::Findings;
 
@@ -94,6 +94,7 @@ fn check(
         images: BTreeMap::new(),
         disks_without_serial: BTreeSet::new(),
         unspecified_efi_state: false,
+        defaults: ImageDefaults::default(),
     };
     rules::resolve(&intent, &merged, &pins, VCPUS_MAX, findings);
     rules::check_template(&merged, catalog, settings, findings);

@@ -134,25 +134,26 @@ impl Ipam {
             nth(&ranges, at)
         });
         let mut free =
-            candidates.filter(|address| !taken.contains(address) && !self.is_gateway(*address));
+            candidates.filter(|address| !taken.contains(address) && !self.is_reserved(*address));
         free.next()
             .or_else(|| self.first_free(&ranges, taken))
             .ok_or(exhausted)
     }
 
-    /// Gateways are few, so they are not counted in [`free`](Self::free); this finds what remains beside them.
+    /// Gateways and name servers are few, so they are not counted in [`free`](Self::free); this finds what remains beside them.
     fn first_free(&self, ranges: &[AddressRange], taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
-        let tries = taken.len() + self.subnets.len() + 1;
+        let tries = taken.len() + self.subnets.len() + self.dns.len() + 1;
         let all = ranges
             .iter()
             .flat_map(|range| (0..range.len()).map_while(|at| range.nth(at)));
         let mut all = all.take(tries);
-        all.find(|address| !taken.contains(address) && !self.is_gateway(*address))
+        all.find(|address| !taken.contains(address) && !self.is_reserved(*address))
     }
 
-    fn is_gateway(&self, address: IpAddr) -> bool {
+    /// Whether the address is that of a gateway or of a name server.
+    fn is_reserved(&self, address: IpAddr) -> bool {
         let mut subnets = self.subnets.iter();
-        subnets.any(|subnet| subnet.gateway == Some(address))
+        subnets.any(|subnet| subnet.gateway == Some(address)) || self.dns.contains(&address)
     }
 }
 

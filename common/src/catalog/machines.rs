@@ -380,18 +380,14 @@ impl Machines {
         owned(self.others_with_address(machine, address))
     }
 
-    /// The other Machines that have one of the row's addresses, on whichever segment.
+    /// The other Machines that have one of the row's MAC addresses, on whichever segment. For IP addresses there are locks.
     pub fn sharing_address<'a>(
         &'a self,
         machine: MachineName<'a>,
         row: &'a MachineRow,
     ) -> impl Iterator<Item = MachineName<'a>> {
         let cards = row.cards.iter();
-        let others = cards.flat_map(move |card| {
-            let addresses = card.addresses.iter();
-            let by_ip = addresses.flat_map(move |it| self.others_with_address(machine, *it));
-            self.others_with_mac(machine, card.mac).chain(by_ip)
-        });
+        let others = cards.flat_map(move |card| self.others_with_mac(machine, card.mac));
         others.map(|(other, _)| other)
     }
 

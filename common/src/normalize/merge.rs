@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::ImageDefaults;
 use crate::api::machine::{Cdrom, CloudInit, Disk, Image, MachineSpec, Network};
 use crate::api::machine_image::PinnedImage;
 use crate::api::template::TemplateContent;
@@ -177,6 +178,8 @@ pub struct Merged<'a> {
     pub cdroms: Vec<Item<'a, Cdrom>>,
     /// Lists that were cut because they were longer than their bound: name, length, bound.
     overlong: Vec<(&'static str, usize, usize)>,
+    /// Defaults that a MachineImage decided before.
+    defaults: ImageDefaults,
 }
 
 impl<'a> Merged<'a> {
@@ -210,7 +213,19 @@ impl<'a> Merged<'a> {
             networks,
             cdroms: merge_list("cdroms", list(user.cdroms.as_ref()), None),
             overlong: overlong.collect(),
+            defaults: ImageDefaults::default(),
         }
+    }
+
+    /// With the defaults that a MachineImage decided before.
+    #[must_use]
+    pub fn with_defaults(self, defaults: ImageDefaults) -> Self {
+        Self { defaults, ..self }
+    }
+
+    /// Defaults that a MachineImage decided before.
+    pub fn defaults(&self) -> ImageDefaults {
+        self.defaults
     }
 
     /// With the sources of the MachineImages that disks and CD-ROMs name, by name of the disk or CD-ROM.

@@ -16,7 +16,7 @@ pub(crate) use hash::hash;
 pub use hash::intent_hash;
 pub use merge::{Base, Filled, Item, Leaf, Merged, Named};
 
-use crate::api::choice::{Backend, FirmwareType, ReclaimPolicy};
+use crate::api::choice::{Backend, FirmwareType, OsFamily, ReclaimPolicy};
 use crate::api::machine::MachineSpec;
 use crate::api::machine_image::PinnedImage;
 use crate::api::normalized::{Normalized, TemplatePin};
@@ -79,6 +79,26 @@ pub struct Pins {
     /// Whether EFI variables are left to the backend unless the intent says otherwise: of a block of version 1 with
     /// UEFI.
     pub unspecified_efi_state: bool,
+    /// Defaults that a MachineImage decided when the Machine was made.
+    pub defaults: ImageDefaults,
+}
+
+/// Defaults that the MachineImage decides which a machine boots from. A Machine keeps them when its boot order or its
+/// CD-ROMs change: an installed system does not start on other hardware.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ImageDefaults {
+    /// Family of the operating system, which may be unknown; `None`: the image decides.
+    pub os: Option<Option<OsFamily>>,
+    /// Whether the firmware is UEFI; `None`: the image decides.
+    pub efi: Option<bool>,
+}
+
+/// The defaults in a block.
+pub(crate) fn defaults_of(block: &Normalized) -> ImageDefaults {
+    ImageDefaults {
+        os: Some(block.os),
+        efi: Some(block.firmware.kind == FirmwareType::Efi),
+    }
 }
 
 /// The pins in a block.
@@ -100,6 +120,7 @@ pub fn pins_of(block: &Normalized) -> Pins {
         images: images_in(block),
         disks_without_serial: disks_without_serial(Some(block)),
         unspecified_efi_state: unspecified_efi_state(Some(block)),
+        defaults: defaults_of(block),
         template: match &block.template {
             Some(pin) => TemplateChoice::Pinned(Box::new(pin.clone())),
             None => TemplateChoice::None,

@@ -114,7 +114,10 @@ fn display(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
         }
     }
     if kind == Some(DisplayType::None) {
-        let video = video_leaf.value.map(|_| video_leaf.path);
+        // A Machine without a screen may have a template with a graphics card.
+        let is_own = video_leaf.path.is_from_user() || !kind_leaf.path.is_from_user();
+        let video = video_leaf.value.filter(|_| is_own);
+        let video = video.map(|_| video_leaf.path);
         for path in video.into_iter().chain(secret.map(|_| PASSWORD)) {
             let detail =
                 "a machine with display.type: none has no display; drop it, or use type: vnc";
@@ -135,7 +138,7 @@ fn display(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
     parts.display = Some(NormalizedDisplay {
         password_secret_ref: name.map(|name| NormalizedSecretRef { name }),
         kind,
-        video,
+        video: video.filter(|_| kind != DisplayType::None),
     });
 }
 

@@ -71,6 +71,12 @@ fn existing_claim(
         return;
     }
     let shared = catalog.is_shared_claim(machine.namespace, claim);
+    if is_shareable && shared == Some(false) {
+        return deny(
+            "is not ReadWriteMany, so Machines cannot share it; drop shareable, or name a ReadWriteMany claim"
+                .to_owned(),
+        );
+    }
     let may_share = |user: &ClaimUser| is_shareable && user.is_shareable && shared.unwrap_or(true);
     let users = catalog.claim_users(machine, claim);
     if let Some(user) = users.iter().find(|user| !may_share(user)) {
@@ -93,7 +99,21 @@ fn own_disk<'l>(lookup: &'l Lookup<'_>, claim: &str) -> Option<&'l str> {
     let stored = lookup.stored.into_iter().flat_map(|block| &block.disks);
     let stored = stored.map(|disk| disk.name.as_str());
     let mut disks = own.chain(stored);
-    disks.find(|disk| !machine.is_empty() && names::claim(machine, disk) == claim)
+    let disk = disks.find(|disk| !machine.is_empty() && names::claim(machine, disk) == claim);
+    disk.or_else(|| own_medium(lookup, claim))
+}
+
+/// The CD-ROM drive of the Machine itself whose image the claim has: its name ends with a digest of the image.
+fn own_medium<'l>(lookup: &'l Lookup<'_>, claim: &str) -> Option<&'l str> {
+    let machine = lookup.machine.name;
+    let own = lookup.merged.cdroms.iter();
+    let own = own.filter_map(|item| item.name().value);
+    let stored = lookup.stored.into_iter().flat_map(|block| &block.cdroms);
+    let mut drives = own.chain(stored.map(|cdrom| cdrom.name.as_str()));
+    drives.find(|drive| {
+        let digest = claim.strip_prefix(&format!("{}-", names::claim(machine, drive)));
+        !machine.is_empty() && digest.is_some_and(|it| it.bytes().all(|b| b.is_ascii_hexdigit()))
+    })
 }
 
 /// Who has the claim, and what to do.

@@ -77,15 +77,21 @@ fn bootloader(
     })
 }
 
+/// Whether UEFI is requested.
+pub(super) fn written_efi(merged: &Merged<'_>) -> Leaf<bool> {
+    bootloader(merged, "domain.firmware.bootloader.efi", |bootloader| {
+        bootloader.efi
+    })
+}
+
 /// Whether UEFI is requested, else whether the MachineImage needs it that the machine boots from, else whether Windows
 /// does.
 pub(crate) fn efi(merged: &Merged<'_>) -> Leaf<bool> {
-    let written = bootloader(merged, "domain.firmware.bootloader.efi", |bootloader| {
-        bootloader.efi
-    });
+    let written = written_efi(merged);
     let of_image = || boot::boot_image(merged)?.pin.efi;
+    let default = || merged.defaults().efi.or_else(of_image);
     let leaf = Leaf {
-        value: written.value.or_else(of_image),
+        value: written.value.or_else(default),
         ..written
     };
     guest_os::or_windows(leaf, merged)

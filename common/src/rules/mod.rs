@@ -56,6 +56,7 @@ pub(crate) use block::{block_edited, block_mismatch, block_missing, more_differe
 pub(crate) use classes::{kept as kept_classes, restored as restored_classes};
 pub use cloud_init::{CloudInitSchema, SchemaError};
 pub(crate) use disks::kept_reclaim_policies;
+pub(crate) use guest_os::kept as kept_defaults;
 pub(crate) use image_names::kept as kept_images;
 pub use rule::{MissingNetworks, Rule, RuleStage, Settings};
 
@@ -269,7 +270,9 @@ pub(crate) fn default_reclaim_policy(
 /// Computes the block of an intent. Violations are added to `findings`; with any, the block must not be
 /// written.
 pub fn normalize(intent: &Intent<'_>, pins: &Pins, findings: &mut Findings) -> Option<Normalized> {
-    let merged = merge(intent, &pins.template).with_images(&pins.images);
+    let merged = merge(intent, &pins.template)
+        .with_images(&pins.images)
+        .with_defaults(pins.defaults);
     resolve(intent, &merged, pins, VCPUS_MAX, findings)
 }
 

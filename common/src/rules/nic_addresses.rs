@@ -224,6 +224,10 @@ fn misplaced(ipam: &Ipam, address: IpAddr, network: &str) -> Option<(Code, Strin
         return Some((Code::AddressNotInSubnet, detail));
     };
     let cidr = subnet.cidr;
+    if ipam.dns.contains(&address) {
+        let detail = format!("is a name server; take another of {}", cidr.hosts());
+        return Some((Code::AddressReserved, detail));
+    }
     let what = match subnet.reserved(address)? {
         Reserved::Network => "address of the network",
         Reserved::Broadcast => "broadcast address",

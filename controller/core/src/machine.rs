@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use common::api::choice::{Backend, Phase, TemplateSource};
+use common::api::choice::{Backend, FirmwareType, Phase, TemplateSource};
 use common::api::libvirt_host::HostResources;
 use common::api::machine::CloudInit;
 use common::api::normalized::{BLOCK_VERSION, Normalized};
@@ -404,7 +404,10 @@ impl Machine {
             return false;
         };
         let is_kept = |name: &str| match name {
-            "efi" => block.firmware.persistent == Some(true),
+            // The variables of blocks of version 1 are left to the backend, and libvirt hosts keep them.
+            "efi" => block.firmware.persistent.unwrap_or(
+                block.backend == Backend::Libvirt && block.firmware.kind == FirmwareType::Efi,
+            ),
             "tpm" => block.tpm.is_some_and(|tpm| tpm.persistent),
             _ => false,
         };

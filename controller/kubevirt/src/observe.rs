@@ -81,7 +81,10 @@ impl Observer {
             return;
         }
         for disk in runs.flat_map(|block| &block.existing_disks) {
-            if disk.shareable || guest_has(disk.source(), observed) {
+            let known = observed.existing.get(disk.source());
+            let claim = known.and_then(|known| known.claim.as_ref());
+            let is_shared = disk.shareable && claim.is_some_and(|claim| claim.is_shared());
+            if is_shared || guest_has(disk.source(), observed) {
                 continue;
             }
             let user = other_user(&self.api, machine, disk.source()).await;

@@ -110,8 +110,11 @@ impl Fleet {
 }
 
 impl Guests for Fleet {
+    /// A Machine that was deleted by force has left its guest on a host, which may not have been asked yet.
     fn exists(&self, _: &str, _: &str, uid: &str) -> bool {
-        self.hosts.host_of(uid, None).is_some()
+        let mut hosts = self.objects.all().into_iter();
+        let is_left = hosts.any(|host| host.status.tombstones.iter().any(|it| it.uid == uid));
+        is_left || self.hosts.host_of(uid, None).is_some()
     }
 }
 

@@ -29,11 +29,11 @@ async fn the_guest_reports_the_requested_firmware() {
     }
     // Deleting a Machine deletes its NVRAM file, so that another Machine of that name does not get it.
     let nvram = env.libvirt.path("lib/qemu/nvram");
-    assert_eq!(std::fs::read_dir(&nvram).unwrap().count(), 2);
+    assert_eq!(fs::read_dir(&nvram).unwrap().count(), 2);
     for (name, _) in firmware {
         env.delete(name).await;
     }
-    assert_eq!(std::fs::read_dir(&nvram).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(&nvram).unwrap().count(), 0);
 }
 
 /// The files below a folder with their contents, sorted; the folder of a domain is named for its uuid.

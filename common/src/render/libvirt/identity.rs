@@ -78,7 +78,15 @@ pub fn seed_name(namespace: &str, name: &str, machine_uid: &str, content: &[u8])
 /// Name of the file with the output of a Machine's serial console.
 pub fn console_log_name(namespace: &str, name: &str, machine_uid: &str) -> String {
     let domain = domain_name(namespace, name, machine_uid);
-    format!("{domain}.console.log")
+    format!("{domain}{CONSOLE_LOG}")
+}
+
+/// End of the name of the file with the output of a serial console.
+const CONSOLE_LOG: &str = ".console.log";
+
+/// Whether a volume of a Machine is the log of its console: a disk cannot have a name with dots.
+pub fn is_console_log(volume: &str) -> bool {
+    volume.ends_with(CONSOLE_LOG)
 }
 
 /// Whether a volume of a Machine is a seed image: names of disks' volumes never end in `.iso`.

@@ -1,6 +1,7 @@
 //! Refusal of changes that discard the EFI variables or the content of the TPM. They are data of the guest like a disk:
 //! without the keys in its TPM, a guest cannot read an encrypted disk.
 
+use crate::api::choice::{Backend, FirmwareType};
 use crate::catalog::Catalog;
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -30,7 +31,13 @@ fn discarded(update: &Update<'_>, _: &dyn Catalog, findings: &mut Findings) {
     let (efi, persistent) = (firmware::efi(merged), state::efi(merged));
     // A template that was not found may set another value.
     let is_known = merged.is_complete();
-    if update.old.firmware.persistent == Some(true) && !is_confirmed("efi") {
+    // A libvirt host keeps them, whatever blocks of version 1 say of them.
+    let kept_efi = match (update.old.firmware.persistent, update.backend) {
+        (Some(kept), _) => kept,
+        (None, Backend::Libvirt) => update.old.firmware.kind == FirmwareType::Efi,
+        (None, Backend::Kubevirt) => false,
+    };
+    if kept_efi && !is_confirmed("efi") {
         let keeps_efi = efi.value == Some(true) || efi.value.is_none() && !is_known;
         if !keeps_efi {
             let keep = "keep efi: true";
@@ -38,6 +45,15 @@ fn discarded(update: &Update<'_>, _: &dyn Catalog, findings: &mut Findings) {
         } else if persistent.value == Some(false) {
             let keep = "leave persistent at true";
             findings.deny(violation(persistent.path, "the EFI variables", "efi", keep));
+        } else if update.backend == Backend::Libvirt {
+            // Another firmware starts with new variables.
+            let secure_boot = firmware::secure_boot(merged);
+            let was = update.old.firmware.secure_boot == Some(true);
+            if is_known && secure_boot.value.unwrap_or(false) != was {
+                let keep = format!("leave secureBoot at {was}");
+                let path = secure_boot.path;
+                findings.deny(violation(path, "the EFI variables", "efi", &keep));
+            }
         }
     }
     let kept_tpm = update.old.tpm.is_some_and(|tpm| tpm.persistent);

@@ -52,6 +52,8 @@ fn changed_field(path: &str) -> Option<Field> {
         ("console.log", _) => Field::ConsoleLog,
         ("nodeSelector", _) => Field::NodeSelector,
         ("cloudInit", _) => Field::UserData,
+        ("os", _) => Field::Os,
+        ("cloudInit.sysprep", _) => Field::Sysprep,
         ("cloudInit.secretRef", _) => Field::UserDataSecret,
         ("cloudInit.networkDataSecretRef", _) => Field::NetworkDataSecret,
         ("disks", Some("")) => Field::Disk,
@@ -102,6 +104,8 @@ mod tests {
             ("clock.timezone", Restart, Restart),
             ("terminationGracePeriodSeconds", Restart, HotPlug),
             ("cloudInit", Restart, Restart),
+            ("os", Restart, Restart),
+            ("cloudInit.sysprep", Restart, Restart),
             ("cloudInit.secretRef", Restart, Restart),
             ("unknown", Restart, Restart),
         ] {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use crate::api::choice::{Backend, Choice as _, FirmwareType, MachineType, MachineTypeName};
+use crate::api::choice::{
+    Backend, Choice as _, FirmwareType, MachineType, MachineTypeName, OsFamily,
+};
 use crate::api::machine::{Disk, Image};
 use crate::api::normalized::NormalizedDisk;
 use crate::catalog::Catalog;
@@ -13,7 +15,7 @@ use crate::image_source::redacted;
 use crate::normalize::{ClassRequest, Item, Leaf, Merged};
 use crate::rules::disks::existing;
 use crate::rules::rule::{Check, Lookup, Update, rules};
-use crate::rules::{disks, firmware};
+use crate::rules::{disks, firmware, guest_os};
 use crate::violation::{Findings, Kind, Reference, Violation};
 use crate::words::{quoted, shortened};
 
@@ -166,7 +168,17 @@ fn stop_first(update: &Update<'_>, _: &dyn Catalog, findings: &mut Findings) {
         Change::of(field, leaf.path, &old, new.as_ref(), show)
     };
     let (efi, secure_boot) = (firmware::efi(merged), firmware::secure_boot(merged));
+    let family = guest_os::family(merged);
+    let shown = |os: Option<OsFamily>| os.map_or("unknown", OsFamily::as_str);
+    let (was, is) = (shown(old.os), shown(family.value.and_then(OsFamily::parse)));
     let changes = [
+        Change::of(
+            Field::Os,
+            family.path,
+            &was,
+            Some(&is).filter(|_| is_known(&family, merged)),
+            show,
+        ),
         Change::of(
             Field::MachineType,
             machine_type.path,
@@ -185,7 +197,10 @@ fn stop_first(update: &Update<'_>, _: &dyn Catalog, findings: &mut Findings) {
     ];
     let is_refused =
         |change: &Change| change.field.effect(update.backend) == Effect::RefusedWhileRunning;
-    for change in changes.into_iter().flatten().filter(is_refused) {
+    // What follows from another family is refused with it.
+    let follows = |change: &Change| change.path == family.path && change.field != Field::Os;
+    let changes = changes.into_iter().flatten();
+    for change in changes.filter(is_refused).filter(|it| was == is || !follows(it)) {
         let Change {
             field, from, to, ..
         } = &change;

@@ -396,7 +396,12 @@ fn on_new_instance(update: &Update<'_>, new: &Normalized, findings: &mut Finding
     });
     let addresses = addresses.map(|item| (Field::NicAddresses, written(item).path));
     for (field, path) in cloud_init.chain(addresses) {
-        if field.effect(update.backend) == Effect::NewInstance {
+        if field.effect(update.backend) == Effect::NewInstance && field == Field::Sysprep {
+            let text = format!(
+                "{path}: Windows Setup reads the change on a new instance only: create the Machine anew"
+            );
+            findings.warn(Code::NewInstanceRequired, &text);
+        } else if field.effect(update.backend) == Effect::NewInstance {
             let text = format!(
                 "{path}: cloud-init acts on the change on a new instance only: create the Machine anew, or run 'cloud-init clean' in the guest"
             );

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use common::address::Family;
+use common::bounds::CARD_ADDRESSES_MAX;
 use common::names;
 use common::render::CardAddress;
 use kube::Api;
@@ -23,6 +24,9 @@ use crate::writes::Written;
 
 /// Addresses that are tried in one pass, if others take them in the same moment. A pass is repeated.
 const TRIES: usize = 8;
+
+/// Addresses that a card holds at most: those of its spec now, and as many that its guest may still have.
+const HELD_MAX: usize = 2 * CARD_ADDRESSES_MAX;
 
 /// What an attempt to lock an address found.
 enum Attempt {
@@ -59,7 +63,7 @@ pub(crate) async fn acquire(
         .map(Arc::unwrap_or_clone)
         .collect();
     if held.is_empty() && !may_need(machine, network) {
-        caches.waiting_for_address.set(machine, false);
+        caches.waiting_for_address.set(machine, BTreeSet::new());
         return Addresses::default();
     }
     // Of two locks for one need the older one counts, whichever order the cache has.
@@ -69,7 +73,8 @@ pub(crate) async fn acquire(
             lock.metadata.name.clone(),
         )
     });
-    let acts = !machine.is_deleting() && !machine.is_paused();
+    // Without a block nothing says what the Machine needs.
+    let acts = !machine.is_deleting() && !machine.is_paused() && machine.desired().is_some();
     let mut acquisition = Acquisition {
         machine,
         caches,
@@ -78,10 +83,18 @@ pub(crate) async fn acquire(
         held,
     };
     let needs = needs(machine, network);
+    if acts {
+        // An address that is released meanwhile is another pass.
+        let segments = needs.iter().map(|need| need.segment.clone());
+        caches.waiting_for_address.set(machine, segments.collect());
+    }
     let mut addresses = Addresses::default();
+    let mut needed = BTreeSet::new();
     for need in &needs {
         let (own, fault) = acquisition.card(need, acts).await;
-        addresses.fault = addresses.fault.or(fault);
+        addresses.fault = joined(addresses.fault, fault);
+        let names = own.iter();
+        needed.extend(names.map(|it| names::machine_address(&need.segment, it.address)));
         addresses
             .configs
             .insert(need.card.clone(), need.config(own));
@@ -91,13 +104,34 @@ pub(crate) async fn acquire(
         let own = addresses.held.entry(card.clone()).or_default();
         own.extend(lock.address());
     }
-    caches
-        .waiting_for_address
-        .set(machine, addresses.fault.is_some());
-    if acts && addresses.fault.is_none() {
-        release_unneeded(machine, &addresses, &acquisition.held, api).await;
+    if addresses.fault.is_none() {
+        caches.waiting_for_address.set(machine, BTreeSet::new());
+        // A card whose network is not known may need any of them.
+        let mut cards = machine.desired().into_iter().flat_map(|it| &it.networks);
+        let is_known = cards.all(|nic| {
+            nic.network_name.is_none() || needs.iter().any(|need| need.card == nic.name)
+        });
+        if acts && is_known {
+            release_unneeded(machine, &needed, &acquisition.held, api).await;
+        }
     }
     addresses
+}
+
+/// Two faults as one: that another Machine has an address counts most.
+fn joined(first: Option<AddressFault>, second: Option<AddressFault>) -> Option<AddressFault> {
+    match (first, second) {
+        (Some(first), Some(second)) => Some(AddressFault {
+            is_in_use: first.is_in_use || second.is_in_use,
+            is_transient: first.is_transient || second.is_transient,
+            fault: if second.is_in_use && !first.is_in_use {
+                second.fault
+            } else {
+                first.fault
+            },
+        }),
+        (first, second) => first.or(second),
+    }
 }
 
 impl Acquisition<'_> {
@@ -108,13 +142,13 @@ impl Acquisition<'_> {
         for address in &need.given {
             match self.given(need, *address, acts).await {
                 Ok(address) => own.extend(address),
-                Err(error) => fault = fault.or(Some(error)),
+                Err(error) => fault = joined(fault, Some(error)),
             }
         }
         for family in need.families() {
             match self.allocated(need, family, acts).await {
                 Ok(address) => own.extend(address),
-                Err(error) => fault = fault.or(Some(error)),
+                Err(error) => fault = joined(fault, Some(error)),
             }
         }
         (own, fault)
@@ -150,6 +184,7 @@ impl Acquisition<'_> {
                 is_transient: false,
             });
         };
+        self.has_room(need)?;
         match self.lock(need, wanted).await {
             Ok(Attempt::Held(lock)) => {
                 self.held.push(lock);
@@ -176,7 +211,8 @@ impl Acquisition<'_> {
         if let Some(lock) = self.held.iter().find(is_fitting) {
             return Ok(Self::of_lock(need, lock));
         }
-        let Some(ipam) = need.ipam.clone().filter(|_| acts) else {
+        let is_open = acts && !self.guest_has_card_without_address(need);
+        let Some(ipam) = need.ipam.clone().filter(|_| is_open) else {
             return Ok(None);
         };
         // The cache of a replica that has just begun to lead may lack what the last one wrote. A second address for the
@@ -189,6 +225,14 @@ impl Acquisition<'_> {
             let address = Self::of_lock(need, lock);
             self.held.push(lock.clone());
             return Ok(address);
+        }
+        self.has_room(need)?;
+        // A guest keeps its address when its network gets another segment.
+        for kept in self.on_other_segments(need, family) {
+            if let Ok(Attempt::Held(lock)) = self.lock(need, kept).await {
+                self.held.push(lock);
+                return Ok(Some(kept));
+            }
         }
         let seed = format!("{}/{}", self.machine.uid(), need.card);
         let mut taken = self.taken(&need.segment);
@@ -217,6 +261,43 @@ impl Acquisition<'_> {
             fault: Fault::new("NetworkFailed", message),
             is_in_use: false,
             is_transient: true,
+        })
+    }
+
+    /// Addresses of the card on other segments that fit here.
+    fn on_other_segments(&self, need: &Need, family: Family) -> Vec<CardAddress> {
+        let others = self.held.iter().filter(|lock| {
+            lock.spec.machine_ref.card == need.card && lock.spec.segment != need.segment
+        });
+        let kept = others.filter_map(|lock| need.in_subnet(lock.address()?.address));
+        kept.filter(|it| Family::of(it.address) == family).collect()
+    }
+
+    /// Whether the guest has the card already and got no address for it. What it reads when it is made has none, and it
+    /// does not read it again.
+    fn guest_has_card_without_address(&self, need: &Need) -> bool {
+        let mut cards = self.machine.status.network_interfaces.iter();
+        let card = cards.find(|card| card.name == need.card);
+        card.is_some_and(|card| {
+            card.mac_address.is_some() && card.allocated_addresses.is_empty()
+        })
+    }
+
+    /// Whether the card may hold one more address: a guest that never says which it has keeps all that it ever had.
+    fn has_room(&self, need: &Need) -> Result<(), AddressFault> {
+        let of_card = |lock: &&MachineAddress| lock.spec.machine_ref.card == need.card;
+        let count = self.held.iter().filter(of_card).count();
+        if count < HELD_MAX {
+            return Ok(());
+        }
+        let message = format!(
+            "network card '{}' holds {count} addresses that the guest may still have, and gets no more: restart the guest so that it reports what it has, or create the Machine anew",
+            need.card
+        );
+        Err(AddressFault {
+            fault: Fault::new("NetworkFailed", message),
+            is_in_use: false,
+            is_transient: false,
         })
     }
 

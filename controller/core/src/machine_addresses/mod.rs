@@ -84,34 +84,39 @@ impl Machine {
     }
 }
 
+/// Segments on which Machines wait for an address, by namespace and name of the Machine.
+type Segments = BTreeMap<(String, String), BTreeSet<String>>;
+
 /// Machines that wait for an address. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Waiting(Arc<Mutex<BTreeSet<(String, String)>>>);
+pub struct Waiting(Arc<Mutex<Segments>>);
 
 impl Waiting {
-    fn with<T>(&self, change: impl FnOnce(&mut BTreeSet<(String, String)>) -> T) -> T {
-        // No statement under this lock leaves the set inconsistent, so a poisoned lock is safe to use.
+    fn with<T>(&self, change: impl FnOnce(&mut Segments) -> T) -> T {
+        // No statement under this lock leaves the map inconsistent, so a poisoned lock is safe to use.
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Records whether a Machine waits.
-    fn set(&self, machine: &Machine, waits: bool) {
+    /// Records the segments on which a Machine waits.
+    fn set(&self, machine: &Machine, segments: BTreeSet<String>) {
         let key = (machine.namespace().to_owned(), machine.name().to_owned());
         self.with(|waiting| {
-            if waits {
-                waiting.insert(key);
-            } else {
+            if segments.is_empty() {
                 waiting.remove(&key);
+            } else {
+                waiting.insert(key, segments);
             }
         });
     }
 
-    /// The Machines that wait.
-    pub(crate) fn all(&self) -> Vec<ObjectRef<CachedMachine>> {
+    /// The Machines that wait for an address of a segment.
+    pub(crate) fn on(&self, segment: &str) -> Vec<ObjectRef<CachedMachine>> {
         self.with(|waiting| {
             let all = waiting.iter();
-            let all = all.map(|(namespace, name)| ObjectRef::new(name).within(namespace));
-            all.collect()
+            let waiting = all.filter(|(_, segments)| segments.contains(segment));
+            let machines =
+                waiting.map(|((namespace, name), _)| ObjectRef::new(name).within(namespace));
+            machines.collect()
         })
     }
 }

@@ -4,15 +4,19 @@
 //! only if the Machine of its uid does not exist and no guest of it is left, or if the guest does not have the address.
 //! Both are checked live, right before the deletion, which names uid and version of the lock.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::address::Family;
 use common::api::status::MachineStatus;
 use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
 
-use super::{Addresses, Lock, MachineAddress, parsed};
+use super::{Lock, MachineAddress, parsed};
+use crate::addresses::is_reported;
 use crate::caches::Caches;
 use crate::client::{ApiError, GuardedClient};
 use crate::machine::{CachedMachine, Machine};
@@ -84,16 +88,17 @@ async fn release_if_gone(lock: &Lock, api: &GuardedClient) -> Result<(), ApiErro
     delete(&stored, api).await
 }
 
-/// Releases the locks of a Machine that none of its cards needs, and whose address its guest does not have.
+/// Releases the locks of a Machine that none of its cards needs, and whose address its guest does not have. `needed`:
+/// names of the locks that cards need.
 pub(super) async fn release_unneeded(
     machine: &Machine,
-    addresses: &Addresses,
+    needed: &BTreeSet<String>,
     held: &[MachineAddress],
     api: &GuardedClient,
 ) {
     let unneeded = held
         .iter()
-        .filter(|lock| is_unneeded(lock, addresses) && guest_lacks(lock, machine));
+        .filter(|lock| !needed.contains(lock.name()) && guest_lacks(lock, machine));
     for lock in unneeded {
         if let Err(error) = release_if_lacking(lock, machine, api).await {
             let (address, error) = (lock.name(), error.message());
@@ -102,27 +107,34 @@ pub(super) async fn release_unneeded(
     }
 }
 
-fn is_unneeded(lock: &MachineAddress, addresses: &Addresses) -> bool {
-    let address = lock.address().map(|it| it.address);
-    let mut needed = addresses.configs.values().flat_map(|it| &it.addresses);
-    !needed.any(|it| Some(it.address) == address)
-}
-
-/// Whether the guest of a Machine does not have an address, as far as its status says: it reports other addresses of the
-/// card, or has no such card any more.
+/// Whether the guest of a Machine does not have an address, as far as its status says: it reports another address of the
+/// family for the card, or it runs as the Machine is now, without the card.
 fn guest_lacks(lock: &MachineAddress, machine: &Machine) -> bool {
     let card = &lock.spec.machine_ref.card;
     let address = parsed(&lock.spec.address);
     let cards = machine.desired().into_iter().flat_map(|it| &it.networks);
     let is_wanted = cards.into_iter().any(|it| it.name == *card);
     match reported(&machine.status, card) {
-        Some(reported) => {
-            let mut all = reported.iter();
-            let is_free_of = !all.any(|text| parsed(without_prefix(text)) == address);
-            !reported.is_empty() && is_free_of
-        }
-        None => !is_wanted && machine.desired().is_some(),
+        // A guest that has just started may have only an address of the link, or of the other family.
+        Some(reported) => address.is_some_and(|own| {
+            let reported = reported.iter();
+            let reported = reported.filter_map(|text| parsed(without_prefix(text)));
+            let of_family = |it: &IpAddr| is_reported(*it) && Family::of(*it) == Family::of(own);
+            let all: Vec<_> = reported.filter(of_family).collect();
+            !all.is_empty() && !all.contains(&own)
+        }),
+        // A guest that is off or starts reports no cards, and may get this one.
+        None => !is_wanted && machine.desired().is_some() && shows_its_cards(machine),
     }
+}
+
+/// Whether the status has the cards of a running guest, which are those that the Machine has now.
+fn shows_its_cards(machine: &Machine) -> bool {
+    let status = &machine.status;
+    let mut cards = status.network_interfaces.iter();
+    status.observed_generation == machine.generation()
+        && status.pending_changes.is_empty()
+        && cards.any(|card| card.mac_address.is_some())
 }
 
 /// Addresses that the guest reports of a card; `None`: it has no such card.

@@ -1,6 +1,6 @@
 //! The status of NetworkConfigurations: who uses them, and how many addresses are left.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use kube::{Api, Resource as _};
 use serde_json::json;
 use time::OffsetDateTime;
 
+use crate::cache::State;
 use crate::caches::Caches;
 use crate::client::{ApiError, GuardedClient};
 use crate::metrics::COUNT_INTERVAL;
@@ -39,7 +40,9 @@ pub async fn publish(
     loop {
         ticks.tick().await;
         let networks = caches.networks.all();
-        if networks.is_empty() || !api.may_write() {
+        let is_listed =
+            *caches.machines_listed.borrow() && caches.addresses.state() != State::Starting;
+        if networks.is_empty() || !is_listed || !api.may_write() {
             continue;
         }
         let users = users(&caches);
@@ -103,10 +106,14 @@ fn status(
             caches.networks.get(namespace, name)?.spec.clone(),
         ))
     };
-    let segment = Segment::of(namespace, Some(network.name()), Backend::Kubevirt, row);
-    let segment = segment.and_then(|segment| segment.text());
-    let held = segment.and_then(|segment| locked.get(segment.as_str()));
-    let held = held.map(Vec::as_slice).unwrap_or_default();
+    // With a bridge and a definition, the two backends are on segments of their own.
+    let segments = [Backend::Kubevirt, Backend::Libvirt].into_iter().filter_map(|backend| {
+        Segment::of(namespace, Some(network.name()), backend, row)?.text()
+    });
+    let segments: BTreeSet<_> = segments.collect();
+    let held = segments.iter().filter_map(|segment| locked.get(segment.as_str()));
+    let held: Vec<_> = held.flatten().copied().collect();
+    let held = held.as_slice();
     let mut status = NetworkConfigurationStatus {
         machines: Some(machines),
         ..NetworkConfigurationStatus::default()

@@ -233,8 +233,8 @@ impl<'a> Watches<'a> {
                     ObjectRef::new(&holder.name).within(&holder.namespace)
                 });
                 let mut concerned: Vec<_> = holder.into_iter().collect();
-                if change.new.is_none() {
-                    concerned.extend(waiting.all());
+                if let (Some(old), None) = (change.object(), &change.new) {
+                    concerned.extend(waiting.on(&old.spec.segment));
                 }
                 concerned
             },

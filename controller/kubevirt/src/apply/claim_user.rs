@@ -62,7 +62,9 @@ impl ClaimUser {
             }
             UserKind::VirtualMachine => {
                 let strategy = self.spec["runStrategy"].as_str();
-                let is_off = strategy == Some("Halted") || self.spec["running"] == false;
+                // A start of one with `Manual` is a request of a user.
+                let is_off = matches!(strategy, Some("Halted" | "Manual"))
+                    || self.spec["running"] == false;
                 !is_off || self.status["created"] == true
             }
         }

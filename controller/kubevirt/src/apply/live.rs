@@ -68,6 +68,18 @@ where
     }
 }
 
+/// Whether a claim exists that several nodes can mount and write at a time.
+pub(super) async fn is_shared(
+    api: &GuardedClient,
+    namespace: &str,
+    claim: &str,
+) -> Result<bool, ApiError> {
+    let claims: Api<Claim> = Api::namespaced(api.client(), namespace);
+    let params = ListParams::default().fields(&format!("metadata.name={claim}"));
+    let found = api.read(claims.list(&params)).await?.items;
+    Ok(found.iter().any(Claim::is_shared))
+}
+
 /// The claims that KubeVirt made for the state of the VirtualMachine of the Machine's name.
 pub(crate) async fn state_claims(
     api: &GuardedClient,

@@ -110,7 +110,23 @@ async fn existing_disks_free(
     }
     let disks = machine.desired().into_iter();
     let disks = disks.flat_map(|block| &block.existing_disks);
-    for disk in disks.filter(|disk| !disk.shareable) {
+    for disk in disks {
+        let claim = disk.source();
+        if disk.shareable && live::is_shared(api, machine.namespace(), claim).await? {
+            continue;
+        }
+        // A guest that runs with the claim keeps it.
+        let has_it = |user: &ClaimUser| {
+            let kind = UserKind::Instance;
+            user.is_named(machine.name())
+                && user.is_of(kind, machine)
+                && user.is_on(kind)
+                && user.uses(kind, claim)
+        };
+        let own = live::first::<Instance, _>(api, machine.namespace(), has_it).await?;
+        if own.is_some() {
+            continue;
+        }
         if let Some(user) = other_user(api, machine, disk.source()).await? {
             let fault = in_use(disk, &user);
             return Err(Failed {

@@ -19,7 +19,7 @@ use controller_core::machine::{Block, Machine};
 use controller_core::plan::{Now, Refusal, Subject};
 
 /// Pause before it is looked again who uses an existing claim. Pods of others are not watched.
-const CLAIM_RETRY: Duration = Duration::from_secs(5);
+const CLAIM_RETRY: Duration = Duration::from_secs(30);
 
 pub(crate) fn plan(
     machine: &Machine,

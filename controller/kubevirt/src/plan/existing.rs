@@ -9,6 +9,7 @@
 
 use common::api::normalized::{ExistingDisk, Normalized};
 use common::catalog::ClaimUser;
+use common::render::kubevirt::volumes;
 
 use super::loss::deleted_in_use;
 use super::observed::{ExistingClaim, Observed};
@@ -32,7 +33,11 @@ pub(super) fn existing_disks(
         let Some(known) = observed.existing.get(disk.source()) else {
             continue;
         };
-        release(machine, known, storage);
+        // What a drive of the Machine has is adopted again, so releasing it would have no end.
+        let is_medium = volumes(machine.name(), block).any(|it| it.claim == disk.source());
+        if !is_medium {
+            release(machine, known, storage);
+        }
         let has_claim = guest_has(disk.source(), observed);
         if let Some(fault) = fault(disk, known, observed, has_claim) {
             storage.holds_start |= !has_claim;
@@ -117,7 +122,7 @@ pub(crate) fn in_use(disk: &ExistingDisk, user: &str) -> Fault {
     Fault::new(
         IN_USE,
         format!(
-            "PersistentVolumeClaim {claim} of disk '{name}' is used by {user}: two guests that write to one volume destroy its file system, so this one is not started; stop or delete that {user}, the Machine continues automatically then",
+            "PersistentVolumeClaim {claim} of disk '{name}' is used by {user}: two guests that write to one volume destroy its file system, so this one is not started; delete it, or set runStrategy: Halted for a VirtualMachine; the Machine continues automatically then",
             claim = disk.source(),
             name = disk.name,
         ),

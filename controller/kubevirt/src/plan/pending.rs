@@ -63,12 +63,18 @@ fn secrets(runs: &Instance, desired: &Template) -> Vec<PendingChange> {
     let mut changes = Changes::default();
     for (key, field) in ANNOTATIONS {
         let runs = runs.annotation(key).and_then(SecretRevision::parse);
-        let desired = desired.metadata.annotations.get(key);
-        let both = runs.zip(desired.and_then(|it| SecretRevision::parse(it)));
-        if let Some((runs, desired)) = both.filter(|(runs, desired)| runs.digest != desired.digest)
-        {
+        let wanted = desired.metadata.annotations.get(key);
+        let both = runs.zip(wanted.and_then(|it| SecretRevision::parse(it)));
+        let both = both.filter(|(runs, wanted)| runs.digest != wanted.digest);
+        let mut volumes = desired.spec.volumes.iter();
+        let field = if volumes.any(|volume| volume.sysprep.is_some()) {
+            "cloudInit.sysprep"
+        } else {
+            field
+        };
+        if let Some((runs, desired_at)) = both {
             let version = |it: SecretRevision| format!("resourceVersion {}", it.version);
-            changes.field(field, version(runs), version(desired));
+            changes.field(field, version(runs), version(desired_at));
         }
     }
     changes.list
@@ -169,6 +175,12 @@ fn hardware(changes: &mut Changes, runs: &Domain, desired: &Domain) {
         Some(_) => "efi",
     };
     changes.field("firmware", firmware(runs), firmware(desired));
+    // Of the operating system alone, KubeVirt gets the tablet.
+    let tablet = |domain: &Domain| {
+        let has_one = domain.devices.inputs.iter().any(|it| it.r#type == "tablet");
+        if has_one { "windows" } else { "unknown" }
+    };
+    changes.field("os", tablet(runs), tablet(desired));
     let persistent = |domain: &Domain| {
         let efi = domain.firmware.bootloader.efi.as_ref();
         efi.map(|efi| efi.persistent == Some(true))

@@ -43,8 +43,23 @@ pub(crate) fn is_owned_by(claim: &Claim, uid: &str) -> bool {
     owners.any(|owner| owner.uid == uid)
 }
 
-/// Whether the state of the Machine's guest is kept when the Machine is deleted: if a disk of it is.
+/// Whether the state of the Machine's guest is kept when the Machine is deleted: if a disk of it is. An existing claim
+/// always is, whether the block or the guest has it.
 pub(super) fn is_kept(machine: &Machine, observed: &Observed) -> bool {
+    let block = machine.desired();
+    if block.is_some_and(|block| !block.existing_disks.is_empty()) {
+        return true;
+    }
+    let volumes = observed.vm.iter();
+    let volumes = volumes.flat_map(|vm| &vm.spec.template.spec.volumes);
+    let mut named = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    let is_own = |name: &str| {
+        let claim = observed.claims.get(name);
+        claim.is_some_and(|claim| claim.belongs_to(machine.name(), machine.uid()))
+    };
+    if named.any(|claim| !is_own(&claim.claim_name)) {
+        return true;
+    }
     let claims = observed.claims.values();
     let mut ours = claims.filter(|claim| claim.belongs_to(machine.name(), machine.uid()));
     ours.any(|claim| DeletableClaim::of(machine, claim).is_none())

@@ -168,9 +168,13 @@ fn set_display_password(
     host.set_display_password(uuid, &device, mark.as_deref())
 }
 
-/// libvirt learns of the file, which QEMU made, by a refresh of the pool.
+/// libvirt learns of the file, which QEMU made, by a refresh of the pool. A pool that is gone has taken its logs along, as
+/// far as libvirt knows; the deletion of the Machine does not wait for it.
 fn delete_console_log(host: &mut dyn Connection, job: &Job, pool: &str, name: &str) -> Result<()> {
-    host.refresh(pool)?;
+    match host.refresh(pool) {
+        Err(AccessError::Absent(_) | AccessError::Refused(_)) => return Ok(()),
+        refreshed => refreshed?,
+    }
     let removal = Removal {
         pool: pool.to_owned(),
         name: name.to_owned(),

@@ -15,7 +15,9 @@ use common::api::left_volumes::{KeptVolume, Tombstone, TombstoneVolume};
 use common::api::libvirt_host::LibvirtHostStatus;
 use common::bounds::KEPT_VOLUMES_MAX;
 use common::quantity::Bytes;
-use common::render::libvirt::{DomainMetadata, domain_uuid, is_seed, is_volume_of};
+use common::render::libvirt::{
+    DomainMetadata, VolumeRecord, domain_uuid, is_console_log, is_seed, is_volume_of,
+};
 use controller_core::objects::Meta as _;
 use controller_core::preconditions::Effect;
 use tokio::task::JoinHandle;
@@ -24,7 +26,7 @@ use super::guards::of_host;
 use super::poller::PollerContext;
 use super::registry::ConnectedHost;
 use super::tombstones::{is_listed, put_status};
-use crate::access::{AccessError, Connection, DomainDetail};
+use crate::access::{AccessError, Connection, DomainDetail, FirmwareState};
 use crate::domain_effects::check_domain;
 use crate::firmware_state::firmware_state;
 use crate::guard::Guard;
@@ -244,7 +246,17 @@ fn remove_all(
             host.destroy(uuid)?;
         }
         check_domain(host, guard, Effect::Undefine, owner, false)?;
-        host.undefine(uuid, firmware_state(metadata))?;
+        // What is not listed is kept.
+        let is_listed = |disk: &VolumeRecord| {
+            let mut listed = listed_volumes.iter();
+            listed.any(|it| it.pool == disk.pool && it.volume == disk.volume)
+        };
+        let state = if metadata.volumes.iter().all(is_listed) {
+            firmware_state(&metadata.volumes)
+        } else {
+            FirmwareState::Keep
+        };
+        host.undefine(uuid, state)?;
     }
     let is_deletable = |pool: &str, name: &str| {
         let mut records = listed_volumes.iter().filter(|record| record.pool == pool);
@@ -256,8 +268,9 @@ fn remove_all(
     let mut stay = Vec::new();
     for (pool, volume) in ours {
         let deletes = is_deletable(pool, &volume.name);
+        let is_log = is_console_log(&volume.name);
         let is_seed = is_seed(&volume.name) && (offered.contains(pool) || recorded.contains(pool));
-        if !deletes && !is_seed {
+        if !deletes && !is_seed && !is_log {
             let record = TombstoneVolume {
                 pool: pool.clone(),
                 volume: volume.name.clone(),

@@ -190,7 +190,6 @@ fn on<'a>(
     if let Some(desired) = desired.as_ref().filter(|_| !is_refused) {
         steps.define_or_hot_plug(desired, guest, &findings.changes);
     }
-    steps.add_screen(screen.filter(|_| !is_refused));
     if let Some(guest) = guest {
         // While the growth is held, no definition is written that would record more.
         let metadata = desired
@@ -220,6 +219,8 @@ fn on<'a>(
         steps.actions.push(Action::RemoveDiscardConfirmation);
     }
     steps.actions.extend(volumes.growth);
+    // The guest runs with or without it, so nothing else waits for it.
+    steps.add_screen(screen.filter(|_| !is_refused));
     if volumes.import.is_some() || is_partial(observed, view) {
         steps.requeue_after = steps.requeue_after.or(Some(SOON));
     }

@@ -125,7 +125,8 @@ fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
     });
     let undefine = guest.map(|guest| {
         let metadata = guest.metadata.as_ref();
-        Action::Undefine(metadata.map_or(FirmwareState::Keep, firmware_state))
+        let state = |metadata| firmware_state(&recorded(machine, metadata, &view.spec));
+        Action::Undefine(metadata.map_or(FirmwareState::Keep, state))
     });
     let volumes = volumes.into_iter().map(Action::DeleteVolume);
     let log = console_log(machine, view, guest);
@@ -135,13 +136,11 @@ fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
     Stage::Release(actions.collect())
 }
 
-/// Deletes the log of the console, if the domain has one in the pool of the host.
+/// Deletes the log of the console, if the host has a pool for logs. The domain may have had one before.
 fn console_log(machine: &Machine, view: &HostView, guest: Option<&Guest>) -> Option<Action> {
-    let defined = guest?.defined.as_ref()?;
+    guest?;
     let name = console_log_name(machine.namespace(), machine.name(), machine.uid());
-    let path = defined.console_log.as_deref()?;
-    let is_ours = path.ends_with(&format!("/{name}"));
-    let pool = view.spec.console_log_pool.clone().filter(|_| is_ours)?;
+    let pool = view.spec.console_log_pool.clone()?;
     Some(Action::DeleteConsoleLog { pool, name })
 }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use common::render::libvirt::{DISPLAY_KEY, DISPLAY_URI, METADATA_KEY, METADATA_URI, Reference};
+use common::render::libvirt::{
+    DISPLAY_KEY, DISPLAY_URI, METADATA_KEY, METADATA_URI, PasswordMark, Reference,
+};
 use uuid::Uuid;
 use virt::connect::Connect;
 use virt::domain::Domain;
@@ -244,6 +246,10 @@ impl Connection for Native {
         let live = sys::VIR_DOMAIN_AFFECT_LIVE;
         let (key, uri) = (Some(DISPLAY_KEY), Some(DISPLAY_URI));
         self.on(uuid, |domain| {
+            // If this ends in between, the guest has a mark of no version: the next pass sets or locks it again.
+            if mark.is_some() {
+                domain.set_metadata(ELEMENT, Some(&PasswordMark::default().xml()), key, uri, live)?;
+            }
             named(domain.update_device_flags(device, live))?;
             Ok(domain.set_metadata(ELEMENT, mark, key, uri, live)?)
         })
