@@ -279,8 +279,7 @@ impl KeptPins {
         looked_up.images.extend(self.images);
         looked_up.disks_without_serial = self.disks_without_serial;
         looked_up.unspecified_efi_state = self.unspecified_efi_state;
-        looked_up.defaults.os = self.defaults.os.or(looked_up.defaults.os);
-        looked_up.defaults.efi = self.defaults.efi.or(looked_up.defaults.efi);
+        looked_up.defaults = self.defaults;
         looked_up
     }
 }

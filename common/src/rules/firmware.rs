@@ -1,6 +1,8 @@
 //! Machine type, features and firmware.
 
-use crate::api::choice::{Backend, Choice as _, FirmwareType, MachineType, MachineTypeName};
+use crate::api::choice::{
+    Backend, Choice as _, FirmwareType, MachineType, MachineTypeName, OsFamily,
+};
 use crate::api::machine::{Bootloader, Domain, Features};
 use crate::api::normalized::{Firmware, NormalizedFeatures};
 use crate::code::Code;
@@ -159,14 +161,15 @@ pub(super) fn conflict(
     detail: &str,
 ) -> Violation {
     let path = requested.path.or_user_path(against);
-    let shown = if path == requested.path {
-        "true"
+    let fault = Violation::new(path, code, Kind::Invalid, detail).given(against);
+    if path != requested.path {
+        fault.value(shown)
+    } else if path == FieldPath::field("os") {
+        // The value is a default of Windows.
+        fault.text(OsFamily::Windows.as_str())
     } else {
-        shown
-    };
-    Violation::new(path, code, Kind::Invalid, detail)
-        .value(shown)
-        .given(against)
+        fault.value("true")
+    }
 }
 
 /// The requested machine type.
@@ -223,7 +226,7 @@ fn boot_firmware(
         let detail =
             "Secure Boot needs UEFI: set domain.firmware.bootloader.efi: true, or drop secureBoot";
         let code = Code::SecureBootNeedsEfi;
-        let against = if efi.value.is_some() {
+        let against = if written_efi(merged).value.is_some() {
             efi.path
         } else {
             secure_boot.path

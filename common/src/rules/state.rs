@@ -113,7 +113,7 @@ fn efi_state(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) 
     let lacks_efi = efi.value == Some(false) || efi.value.is_none() && merged.is_complete();
     if persistent.value == Some(true) && lacks_efi {
         let detail = "only UEFI has variables that persist: set domain.firmware.bootloader.efi: true, or drop persistent";
-        let against = if efi.value.is_some() {
+        let against = if firmware::written_efi(merged).value.is_some() {
             efi.path
         } else {
             persistent.path

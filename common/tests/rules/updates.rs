@@ -28,7 +28,7 @@ fn before() -> Value {
             {"name": "bound", "size": "1Gi", "volumeName": "pv-1"},
             {"name": "chosen", "size": "1Gi", "selector": {"matchLabels": {"tier": "a"}}},
             {"name": "filled", "size": "1Gi", "image": {"url": "https://images.example.com/a"}},
-            {"name": "old", "claimName": "golden"},
+            {"name": "old", "claimName": "common"},
         ],
         "networks": [{"name": "eth0"}, {"name": "eth1", "networkName": "prod-network"}],
         "cdroms": [{"name": "iso", "size": "1Gi", "image": {"persistentVolumeClaim": "iso"}}],
@@ -112,7 +112,9 @@ fn changed(field: Field) -> Value {
         Field::Clock => json!({"domain": {"clock": {"timezone": "Europe/Oslo"}}}),
         Field::GracePeriod => json!({"terminationGracePeriodSeconds": 600}),
         Field::Tpm => json!({"domain": {"devices": {"tpm": {}}}}),
-        Field::SecureBoot => bootloader(json!({"efi": true, "secureBoot": true})),
+        Field::SecureBoot => {
+            bootloader(json!({"efi": true, "persistent": false, "secureBoot": true}))
+        }
         Field::Backend => json!({"backend": "libvirt"}),
         Field::DiskStorageClass => item("disks", 0, json!({"storageClass": "fast-ssd"})),
         Field::DiskAccessMode => item(
@@ -182,7 +184,7 @@ struct Changed {
 fn change(field: Field, backend: Backend, power_state: &str) -> Changed {
     let (mut old, mut new) = (before(), changed(field));
     if field == Field::SecureBoot {
-        old["domain"] = json!({"firmware": {"bootloader": {"efi": true}}});
+        old["domain"] = json!({"firmware": {"bootloader": {"efi": true, "persistent": false}}});
     }
     if matches!(field, Field::Drivers | Field::Sysprep) {
         old["os"] = json!("windows");

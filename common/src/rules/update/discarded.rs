@@ -45,8 +45,8 @@ fn discarded(update: &Update<'_>, _: &dyn Catalog, findings: &mut Findings) {
         } else if persistent.value == Some(false) {
             let keep = "leave persistent at true";
             findings.deny(violation(persistent.path, "the EFI variables", "efi", keep));
-        } else if update.backend == Backend::Libvirt {
-            // Another firmware starts with new variables.
+        } else if update.backend == Backend::Libvirt && !update.runs {
+            // Another firmware starts with new variables. Of a machine that runs, the change is refused as such.
             let secure_boot = firmware::secure_boot(merged);
             let was = update.old.firmware.secure_boot == Some(true);
             if is_known && secure_boot.value.unwrap_or(false) != was {

@@ -196,7 +196,7 @@ async fn delete(lock: &MachineAddress, api: &GuardedClient) -> Result<(), ApiErr
 
 #[cfg(test)]
 mod tests {
-    use common::api::status::InterfaceStatus;
+    use common::api::status::{InterfaceStatus, PendingChange};
     use common::render::CardAddress;
 
     use super::*;
@@ -235,10 +235,12 @@ mod tests {
             (&["eth0"], Some(&["10.0.0.5/24"]), false),
             (&["eth0"], Some(&["10.0.0.6", "10.0.0.5"]), false),
             (&["eth0"], Some(&["10.0.0.6"]), true),
+            (&["eth0"], Some(&["fe80::1", "2001:db8::5"]), false),
             (&["eth1"], Some(&["10.0.0.5"]), false),
             (&["eth1"], Some(&[]), false),
             (&["eth1"], Some(&["10.0.0.6"]), true),
-            (&["eth1"], None, true),
+            // It is off or starts.
+            (&["eth1"], None, false),
         ] {
             let machine = reporting(cards, reported);
             let lock = lock(&machine);
@@ -248,6 +250,26 @@ mod tests {
                 "{cards:?} {reported:?}"
             );
         }
+    }
+
+    #[test]
+    fn the_address_of_a_removed_card_is_released_once_the_guest_runs_without_the_card() {
+        let mut machine = reporting(&["eth1"], Some(&["10.0.0.5"]));
+        let lock = lock(&machine);
+        machine.status.network_interfaces[0].name = "eth1".into();
+        machine.metadata.generation = Some(6);
+        machine.status.observed_generation = machine.generation();
+        assert!(guest_lacks(&lock, &machine));
+        machine.status.pending_changes.push(PendingChange {
+            field: "networks[eth0]".into(),
+            current: "absent".into(),
+            desired: "present".into(),
+            action: "Restart".into(),
+        });
+        assert!(!guest_lacks(&lock, &machine));
+        machine.status.pending_changes.clear();
+        machine.metadata.generation = Some(7);
+        assert!(!guest_lacks(&lock, &machine));
     }
 
     #[test]

@@ -109,7 +109,13 @@ impl Environment for FakeCluster {
     fn break_precondition(&mut self, action: &Action, precondition: Precondition) -> bool {
         match (precondition, action) {
             (Precondition::LeaseHeld, _) => self.holds_lease = false,
-            (Precondition::StateKept, Action::DeleteVm { uid, .. }) => {
+            (
+                Precondition::StateKept,
+                Action::DeleteVm {
+                    uid,
+                    keeps_state: true,
+                },
+            ) => {
                 let owner = json!({
                     "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
                     "name": "web", "uid": uid,

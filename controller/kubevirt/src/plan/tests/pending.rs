@@ -148,10 +148,10 @@ fn restart_required_names_the_changed_fields() {
         [
             "cpu.cores: 2 -> 8",
             "memory.size: 2Gi -> 4Gi",
-            "display.video: the default -> virtio",
-            "console.log: the default -> true",
             "tpm: none -> persistent",
             "clock.timezone: UTC -> Europe/Oslo",
+            "display.video: the default -> virtio",
+            "console.log: the default -> true",
             "disks[old]: present -> absent",
             "disks[root].bus: virtio -> scsi",
             "disks[root].serial: none -> boot",
