@@ -106,7 +106,10 @@ async fn ten_machines_of_one_image_are_one_import_and_ten_clones() {
     assert_eq!(source["spec"]["resources"]["requests"]["storage"], "3Gi");
     let vm = env.objects(VM).get("fleet-0").await.unwrap();
     let firmware = &vm["spec"]["template"]["spec"]["domain"]["firmware"]["bootloader"];
-    assert_eq!(*firmware, json!({"efi": {"secureBoot": false}}));
+    assert_eq!(
+        *firmware,
+        json!({"efi": {"persistent": true, "secureBoot": false}})
+    );
 
     let used = |image: &Value| {
         image["status"]["usedBy"] == 10 && condition(image, "Ready")["reason"] == "Imported"

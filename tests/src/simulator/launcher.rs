@@ -53,11 +53,13 @@ pub(super) enum Step {
     Instance(Value),
 }
 
-/// The next write for an instance and its pod. `node`: where a new pod runs; `None`: nowhere yet.
+/// The next write for an instance and its pod. `node`: where a new pod runs; `None`: nowhere yet. `imports`: whether an
+/// image is not complete, so that virt-controller makes no pod.
 pub(super) fn next(
     instance: &Value,
     pod: Option<&Value>,
     scenario: Scenario,
+    imports: bool,
     node: Option<&str>,
     now: Timestamp,
 ) -> Step {
@@ -66,6 +68,7 @@ pub(super) fn next(
     let Some(pod) = pod else {
         return match phase {
             "Succeeded" | "Failed" => Step::Rest,
+            "Pending" if imports => Step::Rest,
             "Pending" if !is_deleted => Step::Create(pod_of(instance, node)),
             _ => Step::Instance(json!({"phase": "Failed"})),
         };
@@ -261,7 +264,7 @@ mod tests {
 
     fn step(instance: &Value, pod: Option<&Value>, seconds: i64) -> Step {
         let now = Timestamp::from_second(1_000 + seconds).unwrap();
-        next(instance, pod, Scenario::Happy, Some("node-1"), now)
+        next(instance, pod, Scenario::Happy, false, Some("node-1"), now)
     }
 
     fn going() -> Value {

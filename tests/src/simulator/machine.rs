@@ -143,12 +143,15 @@ async fn reconcile(
         return Ok(Action::requeue(STATE_RETRY));
     }
     let launcher = Launcher::of(&context, &namespace, instance.as_ref()).await?;
+    let (claims, migratable) = claims(&context, &namespace, &machine).await?;
+    let imports = claims == Claims::Importing;
     if let Some(instance) = &instance
-        && let Some(action) = launcher.step(instance, &instances, scenario).await?
+        && let Some(action) = launcher
+            .step(instance, &instances, scenario, imports)
+            .await?
     {
         return Ok(action);
     }
-    let (claims, migratable) = claims(&context, &namespace, &machine).await?;
     let next = vm_state_machine::next(&Input {
         machine: &machine,
         instance: instance.as_ref(),
@@ -311,12 +314,11 @@ async fn claims(
             return Ok((Claims::Missing(name.to_owned()), false));
         };
         let phase = claim.status.as_ref();
-        let phase = phase.and_then(|status| status.phase.clone());
-        if phase.as_deref() != Some("Bound") && worst == Claims::Bound {
-            worst = Claims::Pending;
-        }
-        if phase.as_deref() == Some("Bound") && !is_populated(context, &claim).await? {
+        let is_bound = phase.is_some_and(|status| status.phase.as_deref() == Some("Bound"));
+        if !is_populated(context, &claim).await? {
             worst = Claims::Importing;
+        } else if !is_bound && worst == Claims::Bound {
+            worst = Claims::Pending;
         }
         let modes = claim.spec.and_then(|spec| spec.access_modes);
         shared &= modes.is_some_and(|modes| modes.iter().any(|mode| mode == "ReadWriteMany"));

@@ -6,6 +6,7 @@ use common::api::machine_address::{MachineAddressSpec, MachineRef};
 use common::names;
 use common::render::CardAddress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::TypeMeta;
 use serde::{Deserialize, Serialize};
 
 use super::parsed;
@@ -16,6 +17,9 @@ use crate::resource;
 /// A MachineAddress.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct MachineAddress {
+    /// Group, version and kind, which an object that is created has to name.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub types: Option<TypeMeta>,
     /// Pruned: see [`prune`](crate::objects::prune).
     #[serde(default)]
     pub metadata: ObjectMeta,
@@ -62,6 +66,7 @@ impl MachineAddress {
     /// The lock of an address for a card of a Machine.
     pub(super) fn new(machine: &Machine, card: &str, segment: &str, address: CardAddress) -> Self {
         let mut lock = Self {
+            types: Some(TypeMeta::resource::<Self>()),
             metadata: ObjectMeta {
                 name: Some(names::machine_address(segment, address.address)),
                 ..ObjectMeta::default()

@@ -7,7 +7,7 @@
 //!                                                                  └─ user's annotation ▶ made anew, once
 //! ```
 //! A VirtualMachine is created after the claims of its disks, so a claim that it has existed once. One that was never
-//! bound had no content, and is made anew without a question.
+//! bound, or whose import was not complete, had no content of a guest, and is made anew without a question.
 
 use common::api::normalized::NormalizedDisk;
 use common::names;
@@ -23,18 +23,19 @@ use controller_core::objects::Meta as _;
 /// Phase of a volume whose claim is lost, as Kubernetes calls that of a claim that lost its volume.
 pub(super) const LOST: &str = "Lost";
 
-/// Whether the claim of a disk existed, had a volume, and is gone. A medium can be imported again.
+/// Whether the claim of a disk existed, had a volume with its image, and is gone. A medium can be imported again.
 pub(super) fn is_lost(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> bool {
     let is_disk = volume.claim == names::claim(machine.name(), &volume.disk.name);
     let reported = machine.status.volumes.iter();
     let mut reported = reported.filter(|it| it.claim_name == volume.claim);
-    let was_bound = reported
+    // With a progress, the import was not complete: no guest had the volume.
+    let was_filled = reported
         .next()
-        .is_none_or(|it| it.phase.as_deref() != Some("Pending"));
+        .is_none_or(|it| it.phase.as_deref() != Some("Pending") && it.progress.is_none());
     let vm = observed.vm.as_deref();
     let ours = vm.filter(|vm| vm.belongs_to(machine.name(), machine.uid()));
     is_disk
-        && was_bound
+        && was_filled
         && ours.is_some_and(|vm| vm.uses(&volume.claim))
         && !observed.claims.contains_key(&volume.claim)
 }
@@ -69,9 +70,15 @@ pub(super) fn lost(machine: &Machine, volume: &Volume<'_>) -> Fault {
     )
 }
 
+/// Whether a guest has got as far as to have mounted its volumes.
+fn runs(observed: &Observed) -> bool {
+    let instance = observed.instance.as_deref();
+    instance.is_some_and(|instance| !observed.waits_for_node(instance))
+}
+
 /// The condition of a disk whose claim is being deleted while a guest has it.
 pub(super) fn deleted_in_use(disk: &str, claim: &Claim, observed: &Observed) -> Option<Fault> {
-    let has_guest = observed.instance.is_some() && in_use(claim.name(), observed);
+    let has_guest = runs(observed) && in_use(claim.name(), observed);
     let volume = claim.spec.volume_name.as_deref().filter(|_| has_guest)?;
     Some(Fault::new(
         "PVCDeleting",
@@ -89,7 +96,9 @@ pub(super) fn deleted_before_use(
     claim: &Claim,
     observed: &Observed,
 ) -> Option<Fault> {
-    (!in_use(claim.name(), observed)).then(|| {
+    let instance = observed.instance.as_deref();
+    let waits = instance.is_some_and(|instance| observed.waits_for_node(instance));
+    (waits || !in_use(claim.name(), observed)).then(|| {
         Fault::new(
             "PVCDeleting",
             format!(
