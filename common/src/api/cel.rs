@@ -117,7 +117,9 @@ pub(crate) fn sysprep_alone() -> Value {
         "secretRef",
         "userData",
     ];
-    let others = others.map(|field| format!("has(self.{field})")).join(" || ");
+    let others = others
+        .map(|field| format!("has(self.{field})"))
+        .join(" || ");
     rule(
         &format!("!has(self.sysprep) || !({others})"),
         "an answer file is in place of all data for cloud-init",

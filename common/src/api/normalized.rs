@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choice::{
-    AccessMode, Backend, DiskBus, DisplayType, FirmwareType, OsFamily, MachineType, NicModel,
+    AccessMode, Backend, DiskBus, DisplayType, FirmwareType, MachineType, NicModel, OsFamily,
     PowerState, ReclaimPolicy, TemplateSource, VideoModel, VolumeMode,
 };
 use super::machine::Image;

@@ -106,7 +106,9 @@ pub(crate) fn secure_boot(merged: &Merged<'_>) -> Leaf<bool> {
         "domain.firmware.bootloader.secureBoot",
         |bootloader| bootloader.secure_boot,
     );
-    let machine_type = machine_type_name(merged).value.and_then(MachineTypeName::parse);
+    let machine_type = machine_type_name(merged)
+        .value
+        .and_then(MachineTypeName::parse);
     let has_it = machine_type.is_none_or(|name| MachineType::from(name) != MachineType::Pc);
     if is(efi(merged), true) && has_it {
         guest_os::or_windows(written, merged)

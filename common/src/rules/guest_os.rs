@@ -50,18 +50,16 @@ pub(crate) fn family<'a>(merged: &Merged<'a>) -> Leaf<&'a str> {
 }
 
 /// The defaults of a stored block that neither its spec nor the new one writes.
-pub(crate) fn kept(
-    merged: &Merged<'_>,
-    old: &Merged<'_>,
-    old_block: &Normalized,
-) -> ImageDefaults {
+pub(crate) fn kept(merged: &Merged<'_>, old: &Merged<'_>, old_block: &Normalized) -> ImageDefaults {
     let [was, is] = [old, merged].map(|merged| written(merged).value);
     let stored = defaults_of(old_block);
     let is_open = |merged: &Merged<'_>| firmware::written_efi(merged).value.is_none();
     ImageDefaults {
         os: stored.os.filter(|_| was.is_none() && is.is_none()),
         // Windows needs UEFI, so another family decides anew.
-        efi: stored.efi.filter(|_| was == is && is_open(old) && is_open(merged)),
+        efi: stored
+            .efi
+            .filter(|_| was == is && is_open(old) && is_open(merged)),
     }
 }
 

@@ -7,8 +7,8 @@ use crate::field_path::FieldPath;
 use crate::normalize::{Leaf, Merged};
 use crate::violation::{Findings, Kind, Violation};
 
-use super::{form, guest_os};
 use super::rule::{Check, Parts, Subject, rules};
+use super::{form, guest_os};
 
 rules! {
     "machine" Check::Part(backend), on MACHINES, Always {

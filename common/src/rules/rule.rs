@@ -18,9 +18,7 @@ use std::sync::Arc;
 
 use super::cloud_init::schema::CloudInitSchema;
 use super::libvirthosts::intent::HostIntent;
-use crate::api::choice::{
-    Backend, BootDevice, MachineType, OsFamily, PowerState, ReclaimPolicy,
-};
+use crate::api::choice::{Backend, BootDevice, MachineType, OsFamily, PowerState, ReclaimPolicy};
 use crate::api::kind::ObjectKind;
 use crate::api::machine::MachineSpec;
 use crate::api::machine_image::{MachineImageSpec, PinnedImage};

@@ -10,8 +10,8 @@ use crate::field_path::FieldPath;
 use crate::normalize::{Leaf, Merged, unspecified_efi_state};
 use crate::violation::Findings;
 
-use super::{firmware, guest_os};
 use super::rule::{Check, Lookup, Parts, Subject, rules};
+use super::{firmware, guest_os};
 
 rules! {
     "firmware" Check::Part(efi_state), on MACHINES_AND_TEMPLATES, Always {
@@ -87,7 +87,9 @@ pub(super) fn requested_tpm(merged: &Merged<'_>) -> Option<NormalizedTpm> {
     });
     let enabled = tpm_field(merged, "domain.devices.tpm.enabled", |tpm| tpm.enabled);
     let is_windows = guest_os::is_windows(merged);
-    let is_enabled = enabled.value.unwrap_or(is_written.value.is_some() || is_windows);
+    let is_enabled = enabled
+        .value
+        .unwrap_or(is_written.value.is_some() || is_windows);
     let persistent = tpm_field(merged, "domain.devices.tpm.persistent", |tpm| {
         tpm.persistent
     });

@@ -13,10 +13,7 @@ use crate::paths::schema;
 
 /// The beginning of each CEL rule's message, and the codes under which the webhook refuses the same.
 const CEL: [(&str, &[Code]); 58] = [
-    (
-        "an answer file is in place of",
-        &[Code::SysprepExclusive],
-    ),
+    ("an answer file is in place of", &[Code::SysprepExclusive]),
     ("persistent needs efi", &[Code::PersistentNeedsEfi]),
     (
         "persistent needs a TPM that is enabled",

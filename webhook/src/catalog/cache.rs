@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use common::catalog::{
-    Asking, Catalog, ClaimHolder, ClaimUser, Claims, Counted, HostRow, ImageRow, MachineName, Machines,
-    NetworkRow,
+    Asking, Catalog, ClaimHolder, ClaimUser, Claims, Counted, HostRow, ImageRow, MachineName,
+    Machines, NetworkRow,
 };
 use common::catalog::{Labels, OtherCard, Policy, StorageClassRow, TemplateRow};
 use common::catalog::{claim_holder, has_claim, policies_of, usage_beside};

@@ -1,7 +1,8 @@
 //! Disks, CD-ROM drives and network cards, each with its volume or network.
 
 use super::types::{
-    ClaimSource, Devices, Disk, DiskTarget, Input, Interface, Multus, Network, Present, Tpm, Video, Volume,
+    ClaimSource, Devices, Disk, DiskTarget, Input, Interface, Multus, Network, Present, Tpm, Video,
+    Volume,
 };
 use super::volume::{claim_of_medium, medium};
 use crate::api::choice::{AccessMode, Choice as _, DiskBus, DisplayType, NicModel, OsFamily};

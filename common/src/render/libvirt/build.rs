@@ -8,9 +8,7 @@ use super::domain::{Domain, VirtType};
 use super::identity::{console_log_name, domain_name, domain_uuid};
 use super::limits::{DiskLimits, GuestLimits};
 use super::metadata::DomainMetadata;
-use crate::api::choice::{
-    AccessMode, Choice as _, CpuMode, FirmwareType, MachineType, OsFamily,
-};
+use crate::api::choice::{AccessMode, Choice as _, CpuMode, FirmwareType, MachineType, OsFamily};
 use crate::api::normalized::{Firmware, Normalized, NormalizedMemory};
 use crate::names;
 use crate::quantity::Bytes;

@@ -200,7 +200,10 @@ fn stop_first(update: &Update<'_>, _: &dyn Catalog, findings: &mut Findings) {
     // What follows from another family is refused with it.
     let follows = |change: &Change| change.path == family.path && change.field != Field::Os;
     let changes = changes.into_iter().flatten();
-    for change in changes.filter(is_refused).filter(|it| was == is || !follows(it)) {
+    for change in changes
+        .filter(is_refused)
+        .filter(|it| was == is || !follows(it))
+    {
         let Change {
             field, from, to, ..
         } = &change;

@@ -278,9 +278,7 @@ impl Acquisition<'_> {
     fn guest_has_card_without_address(&self, need: &Need) -> bool {
         let mut cards = self.machine.status.network_interfaces.iter();
         let card = cards.find(|card| card.name == need.card);
-        card.is_some_and(|card| {
-            card.mac_address.is_some() && card.allocated_addresses.is_empty()
-        })
+        card.is_some_and(|card| card.mac_address.is_some() && card.allocated_addresses.is_empty())
     }
 
     /// Whether the card may hold one more address: a guest that never says which it has keeps all that it ever had.

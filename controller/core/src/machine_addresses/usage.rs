@@ -107,11 +107,13 @@ fn status(
         ))
     };
     // With a bridge and a definition, the two backends are on segments of their own.
-    let segments = [Backend::Kubevirt, Backend::Libvirt].into_iter().filter_map(|backend| {
-        Segment::of(namespace, Some(network.name()), backend, row)?.text()
-    });
+    let segments = [Backend::Kubevirt, Backend::Libvirt]
+        .into_iter()
+        .filter_map(|backend| Segment::of(namespace, Some(network.name()), backend, row)?.text());
     let segments: BTreeSet<_> = segments.collect();
-    let held = segments.iter().filter_map(|segment| locked.get(segment.as_str()));
+    let held = segments
+        .iter()
+        .filter_map(|segment| locked.get(segment.as_str()));
     let held: Vec<_> = held.flatten().copied().collect();
     let held = held.as_slice();
     let mut status = NetworkConfigurationStatus {

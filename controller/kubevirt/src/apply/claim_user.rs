@@ -63,8 +63,8 @@ impl ClaimUser {
             UserKind::VirtualMachine => {
                 let strategy = self.spec["runStrategy"].as_str();
                 // A start of one with `Manual` is a request of a user.
-                let is_off = matches!(strategy, Some("Halted" | "Manual"))
-                    || self.spec["running"] == false;
+                let is_off =
+                    matches!(strategy, Some("Halted" | "Manual")) || self.spec["running"] == false;
                 !is_off || self.status["created"] == true
             }
         }

@@ -248,7 +248,13 @@ impl Connection for Native {
         self.on(uuid, |domain| {
             // If this ends in between, the guest has a mark of no version: the next pass sets or locks it again.
             if mark.is_some() {
-                domain.set_metadata(ELEMENT, Some(&PasswordMark::default().xml()), key, uri, live)?;
+                domain.set_metadata(
+                    ELEMENT,
+                    Some(&PasswordMark::default().xml()),
+                    key,
+                    uri,
+                    live,
+                )?;
             }
             named(domain.update_device_flags(device, live))?;
             Ok(domain.set_metadata(ELEMENT, mark, key, uri, live)?)

@@ -168,10 +168,7 @@ fn a_guest_of_an_earlier_release_keeps_its_screen_until_its_next_start() {
     );
     env.settle();
     let (inactive, live) = definitions(&env);
-    assert!(
-        inactive.contains("<listen type='socket'/>"),
-        "{inactive}"
-    );
+    assert!(inactive.contains("<listen type='socket'/>"), "{inactive}");
     assert!(live.contains("passwd='s3cret'"), "{live}");
     assert!(env.machine().status.pending_changes.is_empty());
 }
