@@ -6,8 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::choice::{Backend, BootDevice, Choice as _};
-use crate::api::machine::{Cdrom, Disk};
-use crate::api::machine_image::PinnedImage;
+use crate::api::machine::Cdrom;
 use crate::api::normalized::NormalizedCdrom;
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -15,6 +14,7 @@ use crate::normalize::{ClassRequest, Item, Leaf, Merged, Pins};
 use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Violation};
 
+use super::boot_image::{is_filled, written_order};
 use super::rule::{Check, Lookup, Parts, Subject, rules};
 use super::{disks, form, images, quantities};
 
@@ -150,44 +150,6 @@ pub(crate) fn cdrom_size(
     Some(size)
 }
 
-/// The MachineImage that the machine boots from: that of the first disk or CD-ROM in the boot order that is not blank.
-pub(crate) fn boot_image<'a>(merged: &Merged<'a>) -> Option<&'a PinnedImage> {
-    let disk = merged.disks.iter().find(|item| is_filled(item));
-    let cdrom = merged.cdroms.iter().find(|item| item.image().is_some());
-    let written = written_order(merged).value;
-    let order = written.map_or_else(
-        || BootDevice::ALL.to_vec(),
-        |entries| {
-            let devices = entries.iter();
-            devices
-                .filter_map(|entry| BootDevice::parse(entry))
-                .collect()
-        },
-    );
-    for device in order {
-        match device {
-            BootDevice::Disk if disk.is_some() => return disk?.pinned_image(),
-            BootDevice::Cdrom if cdrom.is_some() => return cdrom?.pinned_image(),
-            BootDevice::Disk | BootDevice::Cdrom | BootDevice::Network => {}
-        }
-    }
-    None
-}
-
-/// The boot order as its author wrote it.
-fn written_order<'a>(merged: &Merged<'a>) -> Leaf<&'a [String]> {
-    merged.pick(
-        "bootOrder",
-        |spec| spec.boot_order.as_deref().filter(|order| !order.is_empty()),
-        |template| {
-            template
-                .boot_order
-                .as_deref()
-                .filter(|order| !order.is_empty())
-        },
-    )
-}
-
 /// The class that a CD-ROM requests for its volume; rule [`Code::EmptyStorageClass`].
 fn storage_class_request<'a>(leaf: Leaf<&'a str>, findings: &mut Findings) -> ClassRequest<'a> {
     let request = ClassRequest::of(leaf.value);
@@ -307,16 +269,6 @@ fn nothing_to_boot(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findin
         "spec.disks: {disks}, so there is nothing to boot from; give a disk an image, add a CD-ROM, or set bootOrder: [network]"
     );
     findings.warn(Code::NothingToBoot, &text);
-}
-
-/// Whether a disk has a content from its start: an image, or a volume that exists.
-fn is_filled(item: &Item<'_, Disk>) -> bool {
-    let exists = |disk: &Disk| {
-        let is_bound = disk.selector.is_some() || disk.volume_name.is_some();
-        (is_bound || disk.claim_name.is_some()).then_some(())
-    };
-    let has_image = item.pick("image", |disk| disk.image.as_ref()).value;
-    has_image.is_some() || item.pick("volumeName", exists).value.is_some()
 }
 
 /// Sets the boot order of each device, from 1: by class, within a class in the order of the spec. `names`: of the disks

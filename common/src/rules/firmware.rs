@@ -4,15 +4,16 @@ use crate::api::choice::{
     Backend, Choice as _, FirmwareType, MachineType, MachineTypeName, OsFamily,
 };
 use crate::api::machine::{Bootloader, Domain, Features};
-use crate::api::normalized::{Firmware, NormalizedFeatures};
+use crate::api::normalized::{Firmware, Normalized, NormalizedFeatures};
 use crate::code::Code;
 use crate::field_path::FieldPath;
-use crate::normalize::{Leaf, Merged};
+use crate::normalize::{ImageDefaults, Leaf, Merged, defaults_of};
 use crate::violation::{Findings, Kind, Violation};
 use crate::words::quoted;
 
+use super::boot_image::boot_image;
 use super::rule::{Check, Parts, Subject, rules};
-use super::{boot, form, guest_os};
+use super::{form, guest_os};
 
 rules! {
     "firmware" Check::Part(features), on MACHINES_AND_TEMPLATES, Always {
@@ -90,13 +91,27 @@ pub(super) fn written_efi(merged: &Merged<'_>) -> Leaf<bool> {
 /// does.
 pub(crate) fn efi(merged: &Merged<'_>) -> Leaf<bool> {
     let written = written_efi(merged);
-    let of_image = || boot::boot_image(merged)?.pin.efi;
+    let of_image = || boot_image(merged)?.pin.efi;
     let default = || merged.defaults().efi.or_else(of_image);
     let leaf = Leaf {
         value: written.value.or_else(default),
         ..written
     };
     guest_os::or_windows(leaf, merged)
+}
+
+/// The defaults of a stored block that neither its spec nor the new one writes.
+pub(crate) fn kept(merged: &Merged<'_>, old: &Merged<'_>, old_block: &Normalized) -> ImageDefaults {
+    let [was, is] = [old, merged].map(|merged| guest_os::written(merged).value);
+    let stored = defaults_of(old_block);
+    let is_open = |merged: &Merged<'_>| written_efi(merged).value.is_none();
+    ImageDefaults {
+        os: stored.os.filter(|_| was.is_none() && is.is_none()),
+        // Windows needs UEFI, so another family decides anew.
+        efi: stored
+            .efi
+            .filter(|_| was == is && is_open(old) && is_open(merged)),
+    }
 }
 
 /// Whether Secure Boot is requested, else whether it is the default: on Windows with UEFI and a machine type that has it.

@@ -3,16 +3,14 @@
 //! Each default is where its field is resolved; the functions here say whether the guest is Windows. The default's path
 //! is that of the field that says so, so that a message names what the user can change.
 
-use std::collections::BTreeMap;
-
 use crate::api::choice::{Choice as _, Drivers, OsFamily};
-use crate::api::normalized::Normalized;
 use crate::code::Code;
-use crate::normalize::{ImageDefaults, Leaf, Merged, defaults_of};
+use crate::normalize::{Leaf, Merged};
 use crate::violation::Findings;
 
-use super::rule::{Check, Lookup, Parts, Subject, rules};
-use super::{boot, firmware, form, sizing};
+use super::boot_image::boot_image;
+use super::form;
+use super::rule::{Check, Parts, Subject, rules};
 
 rules! {
     "machine" Check::Part(os), on MACHINES_AND_TEMPLATES, Always {
@@ -25,12 +23,6 @@ rules! {
             fix "Take one of the values that the message lists, or leave the field out."
             crd All,
     }
-    "machine" Check::Lookup(many_sockets), on MACHINES, Create {
-        Warn ManyWindowsSockets = "A Windows guest has more than two sockets, because the cores are sockets by default."
-            because "Windows 10 and 11 use two sockets; the other vCPUs would be idle. Windows Server uses all."
-            fix "Write `sockets: 1` or `sockets: 2` for those, and the cores of each."
-            crd Nothing,
-    }
 }
 
 /// Time in seconds that Windows has to shut down by default: it may install updates meanwhile.
@@ -41,7 +33,7 @@ pub(crate) fn family<'a>(merged: &Merged<'a>) -> Leaf<&'a str> {
     let written = written(merged);
     let default = || match merged.defaults().os {
         Some(kept) => kept,
-        None => boot::boot_image(merged)?.pin.os,
+        None => boot_image(merged)?.pin.os,
     };
     Leaf {
         value: written.value.or_else(|| default().map(OsFamily::as_str)),
@@ -49,21 +41,8 @@ pub(crate) fn family<'a>(merged: &Merged<'a>) -> Leaf<&'a str> {
     }
 }
 
-/// The defaults of a stored block that neither its spec nor the new one writes.
-pub(crate) fn kept(merged: &Merged<'_>, old: &Merged<'_>, old_block: &Normalized) -> ImageDefaults {
-    let [was, is] = [old, merged].map(|merged| written(merged).value);
-    let stored = defaults_of(old_block);
-    let is_open = |merged: &Merged<'_>| firmware::written_efi(merged).value.is_none();
-    ImageDefaults {
-        os: stored.os.filter(|_| was.is_none() && is.is_none()),
-        // Windows needs UEFI, so another family decides anew.
-        efi: stored
-            .efi
-            .filter(|_| was == is && is_open(old) && is_open(merged)),
-    }
-}
-
-fn written<'a>(merged: &Merged<'a>) -> Leaf<&'a str> {
+/// The family that the Machine or its template names.
+pub(super) fn written<'a>(merged: &Merged<'a>) -> Leaf<&'a str> {
     merged.pick(
         "os",
         |spec| spec.os.as_deref(),
@@ -104,20 +83,6 @@ pub(crate) fn or_windows(written: Leaf<bool>, merged: &Merged<'_>) -> Leaf<bool>
         }
     } else {
         written
-    }
-}
-
-/// Rule [`Code::ManyWindowsSockets`].
-fn many_sockets(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
-    let merged = lookup.merged;
-    let [cores, _, sockets, _] = sizing::cpu_leaves(merged);
-    let count = sockets.value.unwrap_or(1);
-    if is_windows(merged) && cores.value.is_none() && count > 2 {
-        let text = format!(
-            "{}: {count} cores are {count} sockets of a Windows guest, and Windows 10 and 11 use two; set sockets to 1 for those",
-            sockets.path
-        );
-        findings.warn(Code::ManyWindowsSockets, &text);
     }
 }
 

@@ -14,6 +14,7 @@
 
 mod block;
 mod boot;
+mod boot_image;
 mod classes;
 mod clock;
 pub(crate) mod cloud_init;
@@ -56,7 +57,7 @@ pub(crate) use block::{block_edited, block_mismatch, block_missing, more_differe
 pub(crate) use classes::{kept as kept_classes, restored as restored_classes};
 pub use cloud_init::{CloudInitSchema, SchemaError};
 pub(crate) use disks::kept_reclaim_policies;
-pub(crate) use guest_os::kept as kept_defaults;
+pub(crate) use firmware::kept as kept_defaults;
 pub(crate) use image_names::kept as kept_images;
 pub use rule::{MissingNetworks, Rule, RuleStage, Settings};
 

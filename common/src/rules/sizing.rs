@@ -1,5 +1,7 @@
 //! CPU and memory.
 
+use std::collections::BTreeMap;
+
 use crate::api::machine::{Cpu, MachineSpec, Memory};
 use crate::api::normalized::{NormalizedCpu, NormalizedMemory};
 use crate::api::template::TemplateContent;
@@ -13,7 +15,7 @@ use crate::words::counted;
 
 use super::guest_os;
 use super::quantities::{self, Range};
-use super::rule::{Check, Parts, Subject, rules};
+use super::rule::{Check, Lookup, Parts, Subject, rules};
 
 rules! {
     "sizing" Check::Part(cpu), on MACHINES_AND_TEMPLATES, Always {
@@ -52,6 +54,12 @@ rules! {
             fix "Take the next multiple, which the message names."
             crd Some,
     }
+    "machine" Check::Lookup(many_sockets), on MACHINES, Create {
+        Warn ManyWindowsSockets = "A Windows guest has more than two sockets, because the cores are sockets by default."
+            because "Windows 10 and 11 use two sockets; the other vCPUs would be idle. Windows Server uses all."
+            fix "Write `sockets: 1` or `sockets: 2` for those, and the cores of each."
+            crd Nothing,
+    }
 }
 
 /// Memory is plugged into a running guest in blocks of this size.
@@ -65,6 +73,20 @@ const MEMORY: Range = Range {
     // A bare 256 most likely means 256Mi, not 256Gi.
     likely_max: Bytes::mib(128 * 1024),
 };
+
+/// Rule [`Code::ManyWindowsSockets`].
+fn many_sockets(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    let merged = lookup.merged;
+    let [cores, _, sockets, _] = cpu_leaves(merged);
+    let count = sockets.value.unwrap_or(1);
+    if guest_os::is_windows(merged) && cores.value.is_none() && count > 2 {
+        let text = format!(
+            "{}: {count} cores are {count} sockets of a Windows guest, and Windows 10 and 11 use two; set sockets to 1 for those",
+            sockets.path
+        );
+        findings.warn(Code::ManyWindowsSockets, &text);
+    }
+}
 
 /// The requested cores, threads, sockets and `maxSockets`. On Windows the cores are sockets unless there is a number of
 /// sockets.

@@ -26,8 +26,8 @@ use serde_json::{Value, json};
 
 use crate::addresses::{self, Conflict, Segments};
 use crate::cache::compressed::Compressed;
+use crate::held_addresses::Addresses;
 use crate::machine::{Block, Machine};
-use crate::machine_addresses::Addresses;
 use crate::objects::{Meta as _, Network};
 
 /// A new Machine `default/web` with this block.

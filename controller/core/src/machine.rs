@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::cache::compressed::Compressed;
-use crate::machine_addresses::Addresses;
+use crate::held_addresses::Addresses;
 use crate::objects::{Meta as _, lenient, prune};
 use crate::resource;
 

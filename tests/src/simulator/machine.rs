@@ -22,7 +22,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    ANNOTATION, Context, Kind, Scenario, age, drain,
+    ANNOTATION, Context, Kind, Scenario, SimulatorError, age, drain,
     guest::NODES,
     launcher::VM_NAME,
     merge,
@@ -61,14 +61,6 @@ const STATE_RETRY: Duration = Duration::from_millis(500);
 /// KubeVirt's finalizers.
 const MACHINE_FINALIZER: &str = "kubevirt.io/virtualMachineControllerFinalize";
 const INSTANCE_FINALIZER: &str = "foregroundDeleteVirtualMachine";
-
-#[derive(Debug, thiserror::Error)]
-pub(super) enum SimulatorError {
-    #[error("the API server: {0}")]
-    Api(#[from] kube::Error),
-    #[error("invalid JSON of an object: {0}")]
-    Json(#[from] serde_json::Error),
-}
 
 pub(super) async fn run_virtual_machines(
     context: Arc<Context>,

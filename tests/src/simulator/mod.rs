@@ -23,6 +23,7 @@
 //! Unlike real storage, it selects the scenario of a claim by our label with the
 //! name of the machine.
 
+mod error;
 mod guest;
 mod hotplug;
 mod installation;
@@ -67,6 +68,7 @@ use tokio::{
 pub use scenario::{ANNOTATION, Scenario};
 pub use virt_api::Admission;
 
+use error::SimulatorError;
 use scenario::Scenarios;
 
 /// Interval between attempts after a failed write, such as a conflict or an unreachable API server.

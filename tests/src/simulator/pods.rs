@@ -12,10 +12,9 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    Context, Scenario,
+    Context, Scenario, SimulatorError,
     guest::{cards, node_of},
     launcher::{self, CREATED_BY, Step},
-    machine::SimulatorError,
     merge, migration,
     start_failure::with_transition,
     vm_state_machine,

@@ -24,11 +24,7 @@ use serde_json::{Value, json};
 
 use crate::Binary;
 
-use super::{
-    Context, Kind, Scenario, age, drain,
-    machine::{MACHINE, SimulatorError},
-    retry,
-};
+use super::{Context, Kind, Scenario, SimulatorError, age, drain, machine::MACHINE, retry};
 
 pub(super) const DATA_VOLUME: Kind = Kind {
     group: "cdi.kubevirt.io",

@@ -12,12 +12,13 @@ use kube::Api;
 use kube::api::{ListParams, PostParams};
 
 use super::needs::{Need, may_need, needs};
+use super::objects::MachineAddress;
 use super::release::release_unneeded;
-use super::{AddressFault, Addresses, MachineAddress};
 use crate::caches::Caches;
 use crate::client::{ApiError, GuardedClient};
 use crate::conditions::Fault;
 use crate::expectations::Expectations;
+use crate::held_addresses::{AddressFault, Addresses};
 use crate::machine::Machine;
 use crate::objects::Meta as _;
 use crate::writes::Written;

@@ -9,7 +9,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::TypeMeta;
 use serde::{Deserialize, Serialize};
 
-use super::parsed;
 use crate::machine::Machine;
 use crate::objects::{Cacheable, Meta as _, lenient};
 use crate::resource;
@@ -103,6 +102,11 @@ impl MachineAddress {
             gateway: self.spec.gateway.as_deref().and_then(parsed),
         })
     }
+}
+
+/// An address as the objects have it: as text that may be anything.
+pub(super) fn parsed(text: &str) -> Option<IpAddr> {
+    text.parse().ok()
 }
 
 #[cfg(test)]

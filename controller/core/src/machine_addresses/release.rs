@@ -15,7 +15,7 @@ use common::api::status::MachineStatus;
 use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
 
-use super::{Lock, MachineAddress, parsed};
+use super::objects::{Lock, MachineAddress, parsed};
 use crate::addresses::is_reported;
 use crate::caches::Caches;
 use crate::client::{ApiError, GuardedClient};

@@ -9,8 +9,8 @@ use super::{edit, machine_with_every_object, message, phase, reported};
 use crate::environment::{FakeCluster, decode};
 use controller_core::conditions::Fault;
 use controller_core::fixtures::{block, machine, nic};
+use controller_core::held_addresses::{AddressFault, Addresses};
 use controller_core::machine::{Block, Machine};
-use controller_core::machine_addresses::{AddressFault, Addresses};
 
 #[test]
 fn a_claim_of_another_machine_is_reported_with_that_machines_name() {
