@@ -113,7 +113,7 @@ pub(crate) async fn run(args: Args, log: LogControl) -> Result<(), RunError> {
     let work = {
         let stop = stop.clone();
         async move {
-            parts.work(&args, synced, stop).await;
+            Box::pin(parts.work(&args, synced, stop)).await;
             drop(done);
             std::future::pending::<Result<(), Infallible>>().await
         }

@@ -168,5 +168,5 @@ async fn addresses_are_given_allocated_exhausted_and_released() {
     };
     machines.delete("one").await.unwrap();
     let three = machines.until_phase("three", "Running").await.unwrap();
-    assert_eq!(allocated(&three), [freed.clone()]);
+    assert_eq!(allocated(&three), std::slice::from_ref(freed));
 }

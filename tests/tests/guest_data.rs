@@ -74,8 +74,8 @@ async fn objects_of_the_machine_and_of_its_template_reach_the_guest_as_text() {
     assert_eq!(secret["data"].as_object().unwrap().len(), 3);
     assert_eq!(
         read("user-data").await,
-        r##"#cloud-config
-{"users":["default",{"groups":["adm","sudo"],"name":"ops"}],"write_files":[{"content":"hello\n","path":"/etc/motd","permissions":420}]}"##
+        r#"#cloud-config
+{"users":["default",{"groups":["adm","sudo"],"name":"ops"}],"write_files":[{"content":"hello\n","path":"/etc/motd","permissions":420}]}"#
     );
     assert_eq!(
         read("network-config").await,

@@ -460,30 +460,58 @@ fn resolve(
     };
     rules::check_policies(&governed, &policies, findings);
     let block = rules::resolve(&intent, &merged, &pins, settings.max_vcpus, findings);
-    let mut notes = Findings::default();
-    if let Some((old, old_block)) = old.zip(old_block) {
-        let incomplete_imports = old.object.status.incomplete_imports();
-        let update = Update {
-            machine: lookup.machine,
-            old: old_block,
-            old_spec: &old.object.spec,
-            merged: &merged,
-            pins: &pins,
-            backend,
-            incomplete_imports: &incomplete_imports,
-            discarded_state: object.metadata.discarded_state(),
-            runs: rules::keeps_running(old_block, &merged),
-        };
-        rules::check_update(&update, catalog, findings);
-        if let Some(block) = &block {
-            rules::warn_of_effects(&update, block, &mut notes);
+    let reviewed = Reviewed {
+        object,
+        backend,
+        merged: &merged,
+        pins: &pins,
+        machine: lookup.machine,
+    };
+    let notes = match old.zip(old_block) {
+        Some((old, old_block)) => {
+            check_update(&reviewed, old, old_block, block.as_ref(), catalog, findings)
         }
+        None => vec![],
+    };
+    Resolution { block, kept, notes }
+}
+
+/// A Machine under review, merged, with everything that its block depends on.
+struct Reviewed<'r, 'a> {
+    object: &'r Object<'a>,
+    backend: Backend,
+    merged: &'r Merged<'r>,
+    pins: &'r Pins,
+    machine: MachineName<'r>,
+}
+
+/// Compares a Machine with the stored one. Returns warnings of the effects of what is accepted.
+fn check_update(
+    reviewed: &Reviewed<'_, '_>,
+    old: &Old<'_>,
+    old_block: &Normalized,
+    block: Option<&Normalized>,
+    catalog: &dyn Catalog,
+    findings: &mut Findings,
+) -> Vec<Warning> {
+    let incomplete_imports = old.object.status.incomplete_imports();
+    let update = Update {
+        machine: reviewed.machine,
+        old: old_block,
+        old_spec: &old.object.spec,
+        merged: reviewed.merged,
+        pins: reviewed.pins,
+        backend: reviewed.backend,
+        incomplete_imports: &incomplete_imports,
+        discarded_state: reviewed.object.metadata.discarded_state(),
+        runs: rules::keeps_running(old_block, reviewed.merged),
+    };
+    rules::check_update(&update, catalog, findings);
+    let mut notes = Findings::default();
+    if let Some(block) = block {
+        rules::warn_of_effects(&update, block, &mut notes);
     }
-    Resolution {
-        block,
-        kept,
-        notes: notes.warnings,
-    }
+    notes.warnings
 }
 
 /// Tells the author of an accepted object that its block is replaced by `written`, and why.

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use common::api::choice::PowerState;
+use common::api::normalized::Normalized;
 use common::catalog::ClaimUser;
 use common::names;
 use common::render::kubevirt::{attachment_name, import_name, volumes};
@@ -151,7 +152,7 @@ fn left_disk(claim: Option<&Claim>, machine: &Machine, caches: &Caches) -> Optio
 /// Whether KubeVirt may have made a claim for the state of the guest. Without the VirtualMachine the block says so.
 fn may_have_state(machine: &Machine, observed: &Observed) -> bool {
     let Some(vm) = &observed.vm else {
-        return machine.desired().is_none_or(|block| block.keeps_state());
+        return machine.desired().is_none_or(Normalized::keeps_state);
     };
     let domain = &vm.spec.template.spec.domain;
     let efi = domain.firmware.bootloader.efi.as_ref();

@@ -18,10 +18,9 @@ pub(crate) fn check_domain(
     effect.check(|precondition| match precondition {
         Precondition::LeaseHeld => guard.check(),
         Precondition::NotBoundElsewhere => guard.check_binding(),
-        // No Machine on libvirt has a disk on a volume that existed before it.
-        Precondition::ExistingDisksFree => Ok(()),
-        // The call that removes the definition names what is kept.
-        Precondition::StateKept => Ok(()),
+        // No Machine on libvirt has a disk on a volume that existed before it, and the call that removes the definition
+        // names what is kept.
+        Precondition::ExistingDisksFree | Precondition::StateKept => Ok(()),
         // The only other one of these effects: the domain is the Machine's.
         _ => match host.domain(domain_uuid(owner))? {
             None if may_be_absent => Ok(()),

@@ -132,12 +132,13 @@ fn holds(
         Precondition::LeaseHeld => guard.check(),
         Precondition::Owned if !removal.is_owned => keeps("it was not made for this Machine"),
         Precondition::Deletable if !removal.is_deletable => keeps("its reclaim policy is Retain"),
-        // No effect on a volume has the last two: only an instance of KubeVirt has run, and no Machine on libvirt has a
-        // disk on a volume that existed before it.
+        // No effect on a volume has the last three: only an instance of KubeVirt has run, no Machine on libvirt has a disk
+        // on a volume that existed before it, and no volume holds the state of a firmware.
         Precondition::Owned
         | Precondition::Deletable
         | Precondition::NeverRan
-        | Precondition::ExistingDisksFree => Ok(()),
+        | Precondition::ExistingDisksFree
+        | Precondition::StateKept => Ok(()),
         Precondition::Unchanged => match &removal.key {
             Some(key) if *key != volume.key => Err(AccessError::Changed(format!(
                 "volume {pool}/{name} is another one than was observed"
@@ -172,8 +173,6 @@ fn holds(
             Some(_) => keeps("it is complete"),
         },
         Precondition::NotBoundElsewhere => guard.check_binding(),
-        // No volume holds the state of a firmware.
-        Precondition::StateKept => Ok(()),
     }
 }
 

@@ -116,14 +116,7 @@ async fn reconcile(
         return Ok(Action::await_change());
     };
     let instance = instances.get_opt(&name).await?;
-    let since = instance.as_ref().and_then(|instance| {
-        let metadata = &instance.metadata;
-        metadata
-            .deletion_timestamp
-            .as_ref()
-            .or(metadata.creation_timestamp.as_ref())
-    });
-    let since = age(since);
+    let since = since(instance.as_ref());
     let scenario = scenario(&context, &machine, &namespace, &name);
     let machine = serde_json::to_value(&machine)?;
     let instance = instance.map(|i| serde_json::to_value(&i)).transpose()?;
@@ -212,6 +205,15 @@ async fn reconcile(
     Ok(next
         .again
         .map_or_else(Action::await_change, Action::requeue))
+}
+
+/// Since the creation of the instance, or since its deletion was requested.
+fn since(instance: Option<&DynamicObject>) -> Duration {
+    age(instance.and_then(|instance| {
+        let metadata = &instance.metadata;
+        let deleted = metadata.deletion_timestamp.as_ref();
+        deleted.or(metadata.creation_timestamp.as_ref())
+    }))
 }
 
 fn scenario(context: &Context, machine: &DynamicObject, namespace: &str, name: &str) -> Scenario {

@@ -45,6 +45,7 @@ impl FakeCluster {
     }
 
     /// Carries out one action at the API server.
+    #[expect(clippy::too_many_lines, reason = "an arm for each action")]
     pub(crate) fn act(&mut self, action: &Action) -> Result<(), Refused> {
         self.check(action)?;
         match action {

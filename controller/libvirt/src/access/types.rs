@@ -10,6 +10,7 @@ use super::Result;
 use super::xml::DomainSources;
 
 /// Versions, capacity and capabilities of a host.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct HostInfo {
     /// The daemon's, as "9.0.0".

@@ -136,17 +136,10 @@ fn on<'a>(
         return report(machine, observed, now, &findings, vec![]);
     }
     let (attached, network) = networks(block, observed, view);
-    findings.network = network;
-    if let Some(missing) = &machine.addresses.fault {
-        findings.network.worsen(missing.fault.clone());
-    }
-    if let Some(fault) = address_conflict(machine, &observed.conflicts, guest.is_some()) {
-        findings.network.worsen(fault);
-    }
+    findings.network = with_addresses(network, machine, observed, guest.is_some());
     if let Some(fault) = findings.no_room.as_ref().filter(|_| guest.is_none()) {
         findings.guest = fault.clone().into();
-        let kept = &observed.kept_of_former;
-        let mut actions = releases(machine, block, view, kept);
+        let mut actions = releases(machine, block, view, &observed.kept_of_former);
         actions.retain(|_| !is_left_alone);
         return report(machine, observed, now, &findings, actions);
     }
@@ -178,15 +171,13 @@ fn on<'a>(
     steps.actions.extend(volumes.actions.iter().cloned());
     // Each seed is a volume of its own: none is written before the domain can be defined with it.
     steps.actions.extend(writes_seed.filter(|_| !held));
-    let refused = refusal.map(|refusal| refusal.subject);
-    let is_refused = refused == Some(Subject::Guest);
+    let is_refused = refusal.is_some_and(|refusal| refusal.subject == Subject::Guest);
     if let (Some(desired), Some(running)) =
         (&desired, guest.and_then(|guest| guest.running.as_ref()))
     {
         findings.changes = desired.differences_from(running);
     }
-    let screen = display(machine, block, view, &observed.password);
-    let screen = findings.add_display(screen);
+    let screen = findings.add_display(display(machine, block, view, &observed.password));
     if let Some(desired) = desired.as_ref().filter(|_| !is_refused) {
         steps.define_or_hot_plug(desired, guest, &findings.changes);
     }
@@ -213,8 +204,8 @@ fn on<'a>(
         steps.add_power(power, desired.is_some() && !is_refused);
     }
     // First what makes room for the growth.
-    let kept = &observed.kept_of_former;
-    steps.actions.extend(releases(machine, block, view, kept));
+    let releases = releases(machine, block, view, &observed.kept_of_former);
+    steps.actions.extend(releases);
     if machine.has_discarded_state() {
         steps.actions.push(Action::RemoveDiscardConfirmation);
     }
@@ -224,8 +215,7 @@ fn on<'a>(
     if volumes.import.is_some() || is_partial(observed, view) {
         steps.requeue_after = steps.requeue_after.or(Some(SOON));
     }
-    findings.storage = volumes.outcome;
-    findings.import = volumes.import;
+    (findings.storage, findings.import) = (volumes.outcome, volumes.import);
     findings.volumes = volumes.reported;
     findings.growing = volumes.growing;
     if let Some(refusal) = refusal {
@@ -235,13 +225,26 @@ fn on<'a>(
         (findings.restart, findings.restarts) = (None, false);
         return report(machine, observed, now, &findings, vec![]);
     }
-    if machine.addresses.keeps_off() {
-        let starts = |action: &Action| matches!(action, Action::Start { .. });
-        steps.actions.retain(|action| !starts(action));
-    }
+    steps.keep_off(machine);
     let mut plan = report(machine, observed, now, &findings, steps.actions);
     plan.requeue_after = plan.requeue_after.or(steps.requeue_after);
     plan
+}
+
+/// With the faults of the addresses of network cards.
+fn with_addresses(
+    mut network: Outcome,
+    machine: &Machine,
+    observed: &Observed,
+    has_guest: bool,
+) -> Outcome {
+    let missing = machine.addresses.fault.as_ref();
+    let missing = missing.map(|missing| missing.fault.clone());
+    let conflict = address_conflict(machine, &observed.conflicts, has_guest);
+    for fault in missing.into_iter().chain(conflict) {
+        network.worsen(fault);
+    }
+    network
 }
 
 fn name_conflict(host: &str) -> Fault {
@@ -299,6 +302,13 @@ struct Steps {
 }
 
 impl Steps {
+    /// Takes out the start of a guest whose address another Machine has.
+    fn keep_off(&mut self, machine: &Machine) {
+        let starts = |action: &Action| matches!(action, Action::Start { .. });
+        let keeps_off = machine.addresses.keeps_off();
+        self.actions.retain(|action| !(keeps_off && starts(action)));
+    }
+
     /// The definition first: a device that is plugged in then has the address that it has after a restart.
     fn define_or_hot_plug(
         &mut self,

@@ -145,12 +145,6 @@ pub(super) fn report(
         .zip(running)
         .map(|(view, running)| interfaces(view, running))
         .unwrap_or_default();
-    let mut ip_addresses: Vec<String> = Vec::new();
-    for address in network_interfaces.iter().flat_map(|nic| &nic.ip_addresses) {
-        if !ip_addresses.contains(address) {
-            ip_addresses.push(address.clone());
-        }
-    }
     let name = || domain_name(machine.namespace(), machine.name(), machine.uid());
     let status = MachineStatus {
         phase: Some(phase),
@@ -161,7 +155,7 @@ pub(super) fn report(
         host: view
             .map(|view| view.host.clone())
             .or_else(|| old.host.clone()),
-        ip_addresses,
+        ip_addresses: distinct_addresses(&network_interfaces),
         network_interfaces,
         volumes: findings.volumes.clone(),
         kept_volumes: match findings.block {
@@ -177,6 +171,17 @@ pub(super) fn report(
         ..MachineStatus::default()
     };
     plan_with_status(machine, now, status, actions)
+}
+
+/// The addresses of all cards, each once.
+fn distinct_addresses(cards: &[InterfaceStatus]) -> Vec<String> {
+    let mut distinct: Vec<String> = Vec::new();
+    for address in cards.iter().flat_map(|card| &card.ip_addresses) {
+        if !distinct.contains(address) {
+            distinct.push(address.clone());
+        }
+    }
+    distinct
 }
 
 /// The status of a Machine whose state is unknown: it keeps what was observed last.

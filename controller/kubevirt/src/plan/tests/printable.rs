@@ -185,7 +185,7 @@ fn a_word_that_is_not_known_is_no_proof_of_health() {
     ]));
     let mut waits = running();
     "Scheduling".clone_into(&mut waits.instance.as_mut().unwrap().status.phase);
-    for mut environment in [gone, not_ready, waits] {
+    for mut environment in [Box::new(gone), Box::new(not_ready), Box::new(waits)] {
         let event = ("Warning", "Unknown");
         let seen = text(&mut environment, "NewInSomeVersion");
         assert_eq!(seen, owned(Some(event)));
