@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, root};
 
 #[tokio::test]
 async fn the_guest_reports_the_requested_firmware() {
@@ -61,7 +61,7 @@ async fn efi_variables_and_the_tpm_survive_a_stop_and_stay_with_a_disk_that_is_k
         json!({
             "resources": {"cpu": {"cores": 1}, "memory": {"size": "512Mi"}},
             "powerState": power,
-            "disks": [{"name": "data", "size": "1Gi", "reclaimPolicy": "Retain"}],
+            "disks": [root(), {"name": "data", "size": "1Gi", "storageClass": "local", "reclaimPolicy": "Retain"}],
             "domain": {
                 "clock": {"timezone": "Europe/Oslo"},
                 "devices": {"tpm": {"persistent": true}},
