@@ -183,7 +183,7 @@ async fn a_network_applied_together_with_its_machine_is_found() {
     std::fs::write(folder.join("1-network.json"), network.to_string()).unwrap();
     let web = machine(
         "web",
-        "template: small\nnetworks: [{name: eth0, networkName: prod}]",
+        "template: small\nbootOrder: [network]\nnetworks: [{name: eth0, networkName: prod}]",
     );
     std::fs::write(folder.join("2-machine.yaml"), web).unwrap();
     let set = folder.display().to_string();

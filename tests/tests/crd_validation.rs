@@ -108,7 +108,10 @@ async fn without_the_webhook_the_api_server_refuses_what_the_reference_states() 
     {
         let found = match refused.get(code) {
             None if CANNOT_BE_SENT.contains(code) => CrdCoverage::Nothing,
-            None => panic!("no case is refused for {code} alone"),
+            None => {
+                wrong.push(format!("no case is refused for {code} alone"));
+                continue;
+            }
             Some([0, _]) => CrdCoverage::All,
             Some([_, 0]) => CrdCoverage::Nothing,
             Some(_) => CrdCoverage::Some,

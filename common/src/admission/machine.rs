@@ -427,6 +427,7 @@ fn resolve(
         stored_backend,
         stored: old_block,
         is_new: old.is_none(),
+        is_restored: restored.is_some(),
         bound_host: old.and_then(|old| old.object.status.host.as_deref()),
         catalog,
         settings,
@@ -471,9 +472,18 @@ fn resolve(
         Some((old, old_block)) => {
             check_update(&reviewed, old, old_block, block.as_ref(), catalog, findings)
         }
-        None => vec![],
+        None => warnings_of_new(&lookup, block.as_ref()),
     };
     Resolution { block, kept, notes }
+}
+
+/// Warnings of what a Machine lacks that is new and has a block.
+fn warnings_of_new(lookup: &Lookup<'_>, block: Option<&Normalized>) -> Vec<Warning> {
+    let mut notes = Findings::default();
+    if block.is_some() && lookup.is_new {
+        rules::warn_of_creation(lookup, &mut notes);
+    }
+    notes.warnings
 }
 
 /// A Machine under review, merged, with everything that its block depends on.

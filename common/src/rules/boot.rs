@@ -3,7 +3,7 @@
 //! A machine always has a network card, so `network` in the order always names one, and an
 //! order that passes these rules always names a device to boot from.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::api::choice::{Backend, BootDevice, Choice as _};
 use crate::api::machine::Cdrom;
@@ -47,7 +47,7 @@ rules! {
             fix "Add an image, or take `cdrom` out of the order."
             crd Some,
     }
-    "boot" Check::Lookup(nothing_to_boot), on MACHINES, Create {
+    "boot" Check::Creation(nothing_to_boot), on MACHINES, Create {
         Warn NothingToBoot = "Nothing that the Machine has can be booted from: its disks are blank, and it asks for no CD-ROM and no network boot."
             because "A blank disk boots nothing, and the machine stops at its firmware. The default network card boots only where something answers it, so it counts only if `bootOrder` names `network`."
             fix "Give a disk an image or an existing volume, add a CD-ROM with an image, or name `network` in `bootOrder`."
@@ -251,13 +251,14 @@ fn holds_image(item: &Item<'_, Cdrom>) -> bool {
         .is_some()
 }
 
-/// Rule [`Code::NothingToBoot`]. Without the template of its name, a Machine may have more to boot from than it says.
-fn nothing_to_boot(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+/// Rule [`Code::NothingToBoot`]. Without the template of its name, a Machine may have more to boot from than it says, and
+/// the volumes of a restored one may have content.
+fn nothing_to_boot(lookup: &Lookup<'_>, findings: &mut Findings) {
     let merged = lookup.merged;
     let order = written_order(merged).value.unwrap_or_default();
     let asks_network = order.iter().any(|it| it == BootDevice::Network.as_str());
     let boots = merged.disks.iter().any(is_filled) || merged.cdroms.iter().any(holds_image);
-    if boots || asks_network || !merged.is_complete() {
+    if boots || asks_network || lookup.is_restored || !merged.is_complete() {
         return;
     }
     let disks = if merged.disks.is_empty() {

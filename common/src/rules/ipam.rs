@@ -17,7 +17,7 @@ rules! {
         Refuse SubnetRequired = "The ipam of a NetworkConfiguration has no subnet, or a subnet has no cidr."
             because "Without a subnet there is no address that a Machine could get."
             fix "Give a subnet such as `10.0.0.0/24`, or leave `ipam` out."
-            crd Some,
+            crd All,
         Refuse InvalidSubnet = "A subnet is not an IP network: it has another form, bits of a host, or addresses that no guest is given."
             because "Addresses, routes and the addresses that are left out follow from the network and the length of its prefix."
             fix "Take the corrected network from the message."

@@ -352,6 +352,15 @@ pub(crate) fn check_update(update: &Update<'_>, catalog: &dyn Catalog, findings:
     }
 }
 
+/// Warns of what an accepted new Machine lacks.
+pub(crate) fn warn_of_creation(lookup: &Lookup<'_>, findings: &mut Findings) {
+    for check in checks(ObjectKind::Machine, false) {
+        if let Check::Creation(check) = check {
+            check(lookup, findings);
+        }
+    }
+}
+
 /// Warns of changes to the block `new` that do not take effect at once.
 pub(crate) fn warn_of_effects(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
     for check in checks(ObjectKind::Machine, true) {

@@ -5,7 +5,7 @@
 //! been read so far, and adds its part of the result and its findings:
 //!
 //! ```text
-//! Machine   Decode ─▶ Name ─▶ Template ─▶ Image ─▶ Lookup ─▶ Policy ─▶ Part ─▶ Update ─▶ Effect
+//! Machine   Decode ─▶ Name ─▶ Template ─▶ Image ─▶ Lookup ─▶ Policy ─▶ Part ─▶ Update ─▶ Creation or Effect
 //!           JSON      name    the pinned  classes   of the    block   refused   warnings
 //!                                                   namespace
 //! template  Decode ─▶ Name ───────────────────────────────────▶ Part ─▶ Content
@@ -111,6 +111,8 @@ pub(crate) enum Check {
     /// Compares a Machine with the catalog and with the stored object. Adds the storage classes that
     /// the spec leaves open, by name of disk or CD-ROM.
     Lookup(fn(&Lookup<'_>, &mut BTreeMap<String, String>, &mut Findings)),
+    /// Warns of a new Machine that is accepted.
+    Creation(fn(&Lookup<'_>, &mut Findings)),
     /// Compares a Machine with one policy of its namespace.
     Policy(fn(&Governed<'_>, &Policy, &mut Findings)),
     /// Reads a part of the block.
@@ -226,6 +228,8 @@ pub(crate) struct Lookup<'a> {
     pub(crate) stored: Option<&'a Normalized>,
     /// Whether the object is created.
     pub(crate) is_new: bool,
+    /// Whether it is created with its block, as from a backup: its volumes may have content.
+    pub(crate) is_restored: bool,
     /// The libvirt host that the Machine is bound to.
     pub(crate) bound_host: Option<&'a str>,
     pub(crate) catalog: &'a dyn Catalog,

@@ -1,7 +1,5 @@
 //! CPU and memory.
 
-use std::collections::BTreeMap;
-
 use crate::api::machine::{Cpu, MachineSpec, Memory};
 use crate::api::normalized::{NormalizedCpu, NormalizedMemory};
 use crate::api::template::TemplateContent;
@@ -54,7 +52,7 @@ rules! {
             fix "Take the next multiple, which the message names."
             crd Some,
     }
-    "machine" Check::Lookup(many_sockets), on MACHINES, Create {
+    "machine" Check::Creation(many_sockets), on MACHINES, Create {
         Warn ManyWindowsSockets = "A Windows guest has more than two sockets, because the cores are sockets by default."
             because "Windows 10 and 11 use two sockets; the other vCPUs would be idle. Windows Server uses all."
             fix "Write `sockets: 1` or `sockets: 2` for those, and the cores of each."
@@ -75,7 +73,7 @@ const MEMORY: Range = Range {
 };
 
 /// Rule [`Code::ManyWindowsSockets`].
-fn many_sockets(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+fn many_sockets(lookup: &Lookup<'_>, findings: &mut Findings) {
     let merged = lookup.merged;
     let [cores, _, sockets, _] = cpu_leaves(merged);
     let count = sockets.value.unwrap_or(1);

@@ -134,7 +134,10 @@ async fn the_audit_log_contains_the_codes_of_a_review() {
         .collect();
     assert_eq!(
         codes,
-        [(422, FAULTS), (201, "NetworkConfigurationNotFound")]
+        [
+            (422, FAULTS),
+            (201, "NetworkConfigurationNotFound,NothingToBoot")
+        ]
     );
 }
 
@@ -195,9 +198,8 @@ async fn reviews_are_counted_by_request_and_answer_and_timed() {
     assert_eq!(series(&metrics, "machine_webhook_rejections_total"), codes);
     assert_eq!(
         series(&metrics, "machine_webhook_warnings_total"),
-        [format!(
-            "{{{about},code=\"NetworkConfigurationNotFound\"}} 1"
-        )]
+        ["NetworkConfigurationNotFound", "NothingToBoot"]
+            .map(|code| format!("{{{about},code=\"{code}\"}} 1"))
     );
     assert_eq!(
         series(&metrics, "machine_webhook_http_errors_total"),

@@ -26,7 +26,7 @@ rules! {
         Refuse ShareableNeedsExistingDisk = "A disk that has a volume of its own is shareable."
             because "The volume of a disk is one Machine's. What several Machines use together belongs to none of them, so that no deletion of one takes it."
             fix "Create a ReadWriteMany claim and name it in `claimName`."
-            crd Some,
+            crd All,
     }
 }
 
