@@ -24,8 +24,11 @@ const SOURCES: [(&str, &str); 6] = [
     ("iso", "ReadWriteOnce"),
     ("common", "ReadWriteMany"),
     ("pool", "ReadWriteMany"),
-    ("web-kept", "ReadWriteOnce"),
+    (KEPT, "ReadWriteOnce"),
 ];
+
+/// A claim that was kept of a disk `kept` of a Machine `web`.
+const KEPT: &str = "web-kept";
 
 /// A template that the CRDs refuse today; no case of the sample uses it.
 const MISLABELLED: &str = "mislabelled";
@@ -105,7 +108,13 @@ async fn cluster() -> (Lab, ProgramUnderTest) {
             "accessModes": [mode],
             "resources": {"requests": {"storage": "1Gi"}},
         });
-        let metadata = json!({"name": name, "namespace": "default"});
+        let mut metadata = json!({"name": name, "namespace": "default"});
+        if name == KEPT {
+            metadata["labels"] = json!({
+                "vitistack.io/managed-by": "kubevirt-operator",
+                "vitistack.io/machine": "web", "vitistack.io/disk": "kept",
+            });
+        }
         let claim = json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec,
         });

@@ -96,7 +96,7 @@ async fn a_requirement_that_no_host_satisfies_is_refused_until_one_does() {
          LibvirtHosts: fast and big [StorageClassNotFound]\n"
     );
     // A StorageClass of the cluster is not one of a host.
-    let split = "template: small\ndisks: [{name: root, storageClass: fast}, {name: data, size: 1Gi, storageClass: big}]";
+    let split = "template: small\nbootOrder: [network]\ndisks: [{name: root, storageClass: fast}, {name: data, size: 1Gi, storageClass: big}]";
     assert_eq!(
         apply(&kubectl, machine("web", split))
             .await

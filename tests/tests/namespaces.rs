@@ -43,7 +43,7 @@ async fn create(kubectl: &Kubectl, namespace: &str) -> Output {
     made.unwrap().ok().unwrap();
     let machine = machines::machine(
         "web",
-        "template: small\nnetworks: [{name: eth0, networkName: prd}]",
+        "template: small\nbootOrder: [network]\nnetworks: [{name: eth0, networkName: prd}]",
     )
     .replace("namespace: default", &format!("namespace: {namespace}"));
     let create = ["create", "-f", "-"];

@@ -47,7 +47,7 @@ rules! {
         Refuse InvalidSearchDomain = "A search domain of a network is not a DNS domain."
             because "Guests refuse it, or look up names that do not exist."
             fix "Write the domain in lower-case letters, such as `example.com`."
-            crd Some,
+            crd All,
     }
 }
 

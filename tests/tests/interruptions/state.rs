@@ -33,8 +33,9 @@ pub(crate) async fn of(lab: &Lab, namespace: &str, uids: &mut Uids) -> Result<St
             let what = format!("{kind} {name}");
             let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
             uids.insert(uid.to_owned(), format!("uid of {what}"));
-            if kind.starts_with("VirtualMachine") {
-                // KubeVirt writes it, at its own pace. What matters of it is in the Machine's status.
+            if kind.starts_with("VirtualMachine") || kind == "NetworkConfiguration" {
+                // KubeVirt writes it at its own pace, and what matters of it is in the Machine's status. That of a
+                // network is written every 5 s.
                 object["status"].take();
             }
             state.insert(what, object);
@@ -45,7 +46,9 @@ pub(crate) async fn of(lab: &Lab, namespace: &str, uids: &mut Uids) -> Result<St
         let holder = &object["spec"]["machineRef"];
         if holder["namespace"] == namespace {
             let what = format!("MachineAddress of {}", holder["card"]);
-            object["metadata"]["name"].take();
+            for derived in ["name", "uid"] {
+                object["metadata"][derived].take();
+            }
             let several = state.insert(what.clone(), object);
             ensure!(several.is_none(), "a second {what}");
         }
@@ -74,7 +77,7 @@ const VOLATILE_FIELDS: [&str; 21] = [
     "ipAddresses",
     "address",
     "allocatedAddresses",
-    "addressesInUse",
+    "intentHash",
     "networkData",
     "volumeName",
     "machine.vitistack.io/rendered",
