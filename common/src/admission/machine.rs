@@ -468,13 +468,25 @@ fn resolve(
         pins: &pins,
         machine: lookup.machine,
     };
-    let notes = match old.zip(old_block) {
-        Some((old, old_block)) => {
-            check_update(&reviewed, old, old_block, block.as_ref(), catalog, findings)
-        }
-        None => warnings_of_new(&lookup, block.as_ref()),
-    };
+    let notes = notes(&reviewed, &lookup, old, block.as_ref(), findings);
     Resolution { block, kept, notes }
+}
+
+/// Refuses changes of a stored Machine. Returns warnings of an accepted Machine: of the effects of a change, or of what a
+/// new one lacks.
+fn notes(
+    reviewed: &Reviewed<'_, '_>,
+    lookup: &Lookup<'_>,
+    old: Option<&Old<'_>>,
+    block: Option<&Normalized>,
+    findings: &mut Findings,
+) -> Vec<Warning> {
+    match old.zip(lookup.stored) {
+        Some((old, old_block)) => {
+            check_update(reviewed, old, old_block, block, lookup.catalog, findings)
+        }
+        None => warnings_of_new(lookup, block),
+    }
 }
 
 /// Warnings of what a Machine lacks that is new and has a block.
