@@ -53,13 +53,13 @@ pub(super) enum Step {
     Instance(Value),
 }
 
-/// The next write for an instance and its pod. `node`: where a new pod runs; `None`: nowhere yet. `imports`: whether an
-/// image is not complete, so that virt-controller makes no pod.
+/// The next write for an instance and its pod. `node`: where a new pod runs; `None`: nowhere yet. `lacks_claims`:
+/// whether a claim is missing or its image is not complete, so that virt-controller makes no pod.
 pub(super) fn next(
     instance: &Value,
     pod: Option<&Value>,
     scenario: Scenario,
-    imports: bool,
+    lacks_claims: bool,
     node: Option<&str>,
     now: Timestamp,
 ) -> Step {
@@ -68,7 +68,7 @@ pub(super) fn next(
     let Some(pod) = pod else {
         return match phase {
             "Succeeded" | "Failed" => Step::Rest,
-            "Pending" if imports => Step::Rest,
+            "Pending" if lacks_claims => Step::Rest,
             "Pending" if !is_deleted => Step::Create(pod_of(instance, node)),
             _ => Step::Instance(json!({"phase": "Failed"})),
         };

@@ -129,10 +129,10 @@ async fn reconcile(
     }
     let launcher = Launcher::of(&context, &namespace, instance.as_ref()).await?;
     let (claims, migratable) = claims(&context, &namespace, &machine).await?;
-    let imports = claims == Claims::Importing;
+    let lacks_claims = matches!(claims, Claims::Importing | Claims::Missing(_));
     if let Some(instance) = &instance
         && let Some(action) = launcher
-            .step(instance, &instances, scenario, imports)
+            .step(instance, &instances, scenario, lacks_claims)
             .await?
     {
         return Ok(action);

@@ -68,14 +68,21 @@ impl Launcher {
         instance: &Value,
         instances: &Api<DynamicObject>,
         scenario: Scenario,
-        imports: bool,
+        lacks_claims: bool,
     ) -> Result<Option<Action>, SimulatorError> {
         let node = node_of(instance);
         let node = (scenario != Scenario::Unschedulable).then_some(node.as_str());
         let now = Timestamp::now();
         let done = Some(Action::await_change());
         let parameters = DeleteParams::default();
-        match launcher::next(instance, self.pod.as_ref(), scenario, imports, node, now) {
+        match launcher::next(
+            instance,
+            self.pod.as_ref(),
+            scenario,
+            lacks_claims,
+            node,
+            now,
+        ) {
             Step::Rest => return Ok(None),
             Step::Wait => return Ok(Some(Action::requeue(vm_state_machine::SOON))),
             Step::Create(pod) => self.create(&pod).await?,
