@@ -5,14 +5,45 @@
 //! object takes about a fifth of the memory of its decoded fields. Decompressing takes microseconds; a settled
 //! Machine is not decompressed at all.
 
+use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 
-use lz4_flex::block::{compress_prepend_size, decompress_size_prepended};
+use lz4_flex::block::{
+    CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size,
+    uncompressed_size,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A compressed `T`.
+/// What compressing and decompressing need besides the value. Each thread keeps its own: allocated and freed for each
+/// object, buffers of some 10 KiB between the compressed objects that stay would fragment the heap, and every
+/// allocation would cost more with every cached object.
+#[derive(Default)]
+struct Buffers {
+    text: Vec<u8>,
+    compressed: Vec<u8>,
+    table: CompressTable,
+}
+
+/// Buffers that an unusually large object made larger than this are not kept, bytes.
+const KEPT: usize = 256 << 10;
+
+thread_local! {
+    static BUFFERS: Cell<Buffers> = Cell::default();
+}
+
+/// Lends the buffers of this thread. A use within a use gets new ones.
+fn with_buffers<R>(use_them: impl FnOnce(&mut Buffers) -> R) -> R {
+    let mut buffers = BUFFERS.take();
+    let result = use_them(&mut buffers);
+    if buffers.text.capacity() + buffers.compressed.capacity() <= KEPT {
+        BUFFERS.set(buffers);
+    }
+    result
+}
+
+/// A compressed `T`: four bytes with the size of the JSON, little-endian, and the LZ4 block.
 pub struct Compressed<T> {
     compressed: Box<[u8]>,
     value: PhantomData<fn() -> T>,
@@ -49,13 +80,28 @@ impl<T: Serialize + DeserializeOwned> Compressed<T> {
         reason = "derived Serialize, maps with string keys: encoding cannot fail"
     )]
     pub fn new(value: &T) -> Self {
-        let text = serde_json::to_vec(value).expect("a value that encodes");
-        let compressed = compress_prepend_size(&text);
-        Self {
-            // Copied into a box of the exact size: the vector has spare capacity.
-            compressed: compressed.as_slice().into(),
-            value: PhantomData,
-        }
+        with_buffers(|buffers| {
+            let Buffers {
+                text,
+                compressed,
+                table,
+            } = buffers;
+            text.clear();
+            serde_json::to_writer(&mut *text, value).expect("a value that encodes");
+            compressed.resize(get_maximum_output_size(text.len()), 0);
+            // A table for large objects stays one, and its output differs: equal values must have equal bytes.
+            let mut large = (text.len() >= usize::from(u16::MAX)).then(CompressTable::large);
+            let table = large.as_mut().unwrap_or(table);
+            let size = compress_into_with_table(text, compressed, table).expect("room for all");
+            let mut exact = Vec::with_capacity(size_of::<u32>() + size);
+            let length = u32::try_from(text.len()).expect("an object of less than 4 GiB");
+            exact.extend_from_slice(&length.to_le_bytes());
+            exact.extend_from_slice(&compressed[..size]);
+            Self {
+                compressed: exact.into_boxed_slice(),
+                value: PhantomData,
+            }
+        })
     }
 
     /// Decompresses the value.
@@ -65,8 +111,12 @@ impl<T: Serialize + DeserializeOwned> Compressed<T> {
         reason = "the JSON was written by `new`, and a test decodes a value of every kind"
     )]
     pub fn decompress(&self) -> T {
-        let text = decompress_size_prepended(&self.compressed).expect("what was compressed");
-        serde_json::from_slice(&text).expect("the JSON of a value")
+        with_buffers(|buffers| {
+            let (length, block) = uncompressed_size(&self.compressed).expect("the size");
+            buffers.text.resize(length, 0);
+            decompress_into(block, &mut buffers.text).expect("what was compressed");
+            serde_json::from_slice(&buffers.text).expect("the JSON of a value")
+        })
     }
 }
 
@@ -113,6 +163,19 @@ mod tests {
             machine.block = block;
             assert_survives_compression::<Machine>(&machine);
         }
+    }
+
+    /// Caches are compared by their bytes.
+    #[test]
+    fn equal_values_have_equal_bytes_whatever_the_thread_compressed_before() {
+        let small = json!({"a": "b".repeat(100), "c": "d".repeat(1000)});
+        let before = Compressed::new(&small);
+        let large = json!({"a": (0..100_000).collect::<Vec<u32>>()});
+        let compressed = Compressed::new(&large);
+        assert_eq!(compressed.decompress(), large);
+        assert!(Compressed::new(&small) == before);
+        assert!(Compressed::new(&large) == compressed);
+        assert_eq!(before.decompress(), small);
     }
 
     #[test]
