@@ -32,12 +32,12 @@ pub struct Identity<'a> {
 impl Identity<'_> {
     /// SMBIOS uuid, derived from the Machine's uid: a Machine that is deleted and created again is a
     /// new instance to cloud-init.
-    pub(super) fn firmware_uuid(&self) -> Uuid {
+    pub fn firmware_uuid(&self) -> Uuid {
         machine_uuid(self.uid)
     }
 
     /// SMBIOS serial number.
-    pub(super) fn firmware_serial(&self) -> Uuid {
+    pub fn firmware_serial(&self) -> Uuid {
         Uuid::new_v5(&self.firmware_uuid(), b"serial")
     }
 
