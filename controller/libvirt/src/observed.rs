@@ -11,7 +11,7 @@ use controller_core::conditions::Fault;
 use controller_core::machine::{Machine, NO_RESOURCES};
 use controller_core::objects::{Meta as _, Network, Template};
 
-use crate::access::{CardAddresses, State, Volume, VolumeKey};
+use crate::access::{CardAddresses, DhcpServer, State, Volume, VolumeKey};
 use crate::capacity::{UNLIMITED, larger, size_of};
 use crate::images::fetches::ImageState;
 use crate::placement::Candidate;
@@ -96,6 +96,8 @@ pub(crate) struct HostView {
     pub(crate) unreadable_pools: BTreeMap<String, String>,
     /// Space that is left in pools in which a volume has to be made or grown, in bytes of charge.
     pub(crate) space_left: BTreeMap<String, u128>,
+    /// The DHCP servers of the networks that the domain's cards are on, by network; read if a card holds an address.
+    pub(crate) dhcp: BTreeMap<String, DhcpServer>,
     /// Networks of the running guest that could not be read, each with the reason and the command that repairs it.
     pub(crate) network_faults: Vec<String>,
     /// Images that the Machine needs, by the name of their volume.

@@ -271,6 +271,13 @@ pub struct Nic {
 }
 
 impl Nic {
+    /// Name of the card in the spec; `None`: it is not one of ours.
+    pub fn card(&self) -> Option<&str> {
+        self.alias.strip_prefix(ALIAS_NIC)
+    }
+}
+
+impl Nic {
     pub(super) fn alias_of(name: &str) -> String {
         format!("{ALIAS_NIC}{name}")
     }

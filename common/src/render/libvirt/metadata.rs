@@ -5,6 +5,7 @@
 //! is recorded here, because the Machine's spec may be invalid at that time.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
 use roxmltree::Node;
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::xml::{self, Element};
 use crate::api::choice::ReclaimPolicy;
 use crate::api::libvirt_host::HostResources;
+use crate::mac::Mac;
 
 /// XML namespace of the element.
 pub const METADATA_URI: &str = "https://vitistack.io/machine/v1";
@@ -37,6 +39,10 @@ pub struct DomainMetadata {
     /// The volume with cloud-init's seed image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<SeedRecord>,
+    /// Addresses that the DHCP servers of libvirt's networks give to the cards. Each is recorded before it is given, and
+    /// stays in the list until it is taken back: what the list does not have is not the Machine's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dhcp: Vec<DhcpRecord>,
     /// The stop or restart in progress.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intent: Option<Intent>,
@@ -61,6 +67,18 @@ pub struct VolumeRecord {
     pub volume: String,
     /// Whether the volume is deleted or retained when the Machine is deleted.
     pub reclaim_policy: ReclaimPolicy,
+}
+
+/// An address that the DHCP server of a libvirt network has for a card, as recorded in the domain's metadata.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DhcpRecord {
+    /// Name of the libvirt network.
+    pub network: String,
+    /// MAC address of the card.
+    pub mac: Mac,
+    /// The address.
+    pub address: Ipv4Addr,
 }
 
 /// The volume with cloud-init's seed image, and what the image was generated from.

@@ -39,8 +39,8 @@ pub(crate) use addresses::CardAddresses;
 pub(crate) use error::AccessError;
 pub(crate) use target::{Credentials, Target};
 pub(crate) use types::{
-    DomainDetail, DomainDisks, DomainState, FirmwareState, HostInfo, Lease, Network, Pool,
-    Shutdown, State, Volume, VolumeKey, shutoff,
+    DhcpHost, DhcpServer, DomainDetail, DomainDisks, DomainState, FirmwareState, HostInfo, Lease,
+    Network, Pool, Shutdown, State, Volume, VolumeKey, shutoff,
 };
 use uuid::Uuid;
 pub(crate) use worker::{Host, Worker};
@@ -137,6 +137,13 @@ pub(crate) trait Connection: Send {
 
     /// The DHCP leases of a virtual network.
     fn leases(&mut self, network: &str) -> Result<Vec<Lease>>;
+    /// The DHCP server of a virtual network.
+    fn dhcp_server(&mut self, network: &str) -> Result<DhcpServer>;
+    /// Makes a DHCP server keep an address for a card, now and after each start of the network. Refused if it keeps the
+    /// address for another card, or another address for the card.
+    fn add_dhcp_host(&mut self, network: &str, host: DhcpHost) -> Result<()>;
+    /// Takes that back.
+    fn remove_dhcp_host(&mut self, network: &str, host: DhcpHost) -> Result<()>;
     /// Adds the addresses that the guest's agent reports; waits a few seconds for it at most.
     fn agent_addresses(&mut self, uuid: Uuid, known: &mut CardAddresses) -> Result<()>;
 }

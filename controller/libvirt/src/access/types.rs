@@ -1,8 +1,9 @@
 //! What a host reports of itself and of its objects.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
+use common::mac::Mac;
 use common::render::libvirt::Reference;
 use uuid::Uuid;
 
@@ -195,6 +196,34 @@ pub(crate) struct Volume {
     /// Whether libvirt itself reports another format, because the guest wrote a header into its raw disk. Every other
     /// field says what the volume is.
     pub is_misread: bool,
+}
+
+/// The DHCP server of a virtual network, for IPv4.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct DhcpServer {
+    /// Subnets in which it gives addresses: the network's own address and the length of the prefix. None: there is no
+    /// server.
+    pub subnets: Vec<(Ipv4Addr, u8)>,
+    /// Addresses that it keeps for cards.
+    pub hosts: Vec<DhcpHost>,
+}
+
+impl DhcpServer {
+    /// Whether the address is in one of its subnets.
+    pub(crate) fn serves(&self, address: Ipv4Addr) -> bool {
+        self.subnets.iter().any(|(own, prefix)| {
+            let host_bits = u32::from(32_u8.saturating_sub(*prefix));
+            let network = |it: Ipv4Addr| it.to_bits().checked_shr(host_bits);
+            network(*own) == network(address)
+        })
+    }
+}
+
+/// An address that a DHCP server keeps for a card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DhcpHost {
+    pub mac: Mac,
+    pub address: Ipv4Addr,
 }
 
 /// A DHCP lease of a virtual network.

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::net::Ipv4Addr;
 
 use common::render::libvirt::{Reference, references, written_references};
 use roxmltree::{Document, Node};
 
 use super::raw_disk::as_it_is;
-use super::{AccessError, Result, Volume};
+use super::{AccessError, DhcpHost, DhcpServer, Result, Volume};
 
 /// A description, parsed.
 pub(super) fn parse(text: &str) -> Result<Document<'_>> {
@@ -130,6 +131,46 @@ pub(super) fn is_linux_bridge(network: &str) -> Result<bool> {
     Ok(has_bridge && !nodes.any(|it| it.has_tag_name("virtualport")))
 }
 
+/// The DHCP server of a network, for IPv4.
+pub(super) fn dhcp_server(network: &str) -> Result<DhcpServer> {
+    let document = parse(network)?;
+    let mut server = DhcpServer::default();
+    let subnets = document.root_element().children();
+    for subnet in subnets.filter(|it| it.has_tag_name("ip")) {
+        let Some(dhcp) = child(subnet, "dhcp") else {
+            continue;
+        };
+        // One of IPv6 has no address of IPv4.
+        let parsed = |node: Node<'_, '_>, name: &str| -> Option<Ipv4Addr> {
+            node.attribute(name)?.parse().ok()
+        };
+        let Some(own) = parsed(subnet, "address") else {
+            continue;
+        };
+        let prefix = subnet.attribute("prefix").and_then(|it| it.parse().ok());
+        let mask = || parsed(subnet, "netmask").map(|it| it.to_bits().leading_ones());
+        let prefix = prefix.or_else(|| u8::try_from(mask()?).ok());
+        server.subnets.extend(prefix.map(|prefix| (own, prefix)));
+        let hosts = dhcp.children().filter(|it| it.has_tag_name("host"));
+        server.hosts.extend(hosts.filter_map(|host| {
+            Some(DhcpHost {
+                mac: host.attribute("mac")?.parse().ok()?,
+                address: parsed(host, "ip")?,
+            })
+        }));
+    }
+    Ok(server)
+}
+
+/// The element of an address that a DHCP server keeps for a card.
+#[cfg_attr(
+    not(feature = "native"),
+    allow(dead_code, reason = "the fake has no definitions of networks")
+)]
+pub(super) fn dhcp_host(host: DhcpHost) -> String {
+    format!("<host mac='{}' ip='{}'/>", host.mac, host.address)
+}
+
 /// The interface of a node device.
 pub(super) fn interface(device: &str) -> Result<Option<String>> {
     let document = parse(device)?;
@@ -187,6 +228,8 @@ pub(super) fn target(pool: &str) -> Result<Option<String>> {
 
 #[cfg(test)]
 mod tests {
+    use common::mac::Mac;
+
     use super::*;
 
     #[test]
@@ -233,6 +276,48 @@ mod tests {
         assert!(!found(
             "<forward mode='bridge'><interface dev='eth0'/></forward>"
         ));
+    }
+
+    #[test]
+    fn a_dhcp_server_has_the_subnets_and_hosts_of_ipv4() {
+        let server = dhcp_server(
+            "<network><name>lan</name>
+               <ip address='10.0.0.1' netmask='255.255.255.0'><dhcp>
+                 <range start='10.0.0.2' end='10.0.0.99'/>
+                 <host mac='52:54:00:00:00:01' name='web' ip='10.0.0.100'/>
+                 <host name='by-name' ip='10.0.0.101'/></dhcp></ip>
+               <ip address='10.1.0.1' prefix='28'><dhcp/></ip>
+               <ip address='10.2.0.1' prefix='24'/>
+               <ip family='ipv6' address='fd00::1' prefix='64'><dhcp>
+                 <host id='0:1' ip='fd00::5'/></dhcp></ip></network>",
+        )
+        .unwrap();
+        let host = DhcpHost {
+            mac: Mac::new([0x52, 0x54, 0, 0, 0, 1]),
+            address: [10, 0, 0, 100].into(),
+        };
+        assert_eq!(server.hosts, [host]);
+        assert_eq!(
+            server.subnets,
+            [([10, 0, 0, 1].into(), 24), ([10, 1, 0, 1].into(), 28)]
+        );
+        for (address, is_served) in [
+            ([10, 0, 0, 200], true),
+            ([10, 1, 0, 15], true),
+            ([10, 1, 0, 16], false),
+            ([10, 2, 0, 2], false),
+        ] {
+            assert_eq!(server.serves(address.into()), is_served, "{address:?}");
+        }
+        assert_eq!(
+            dhcp_host(host),
+            "<host mac='52:54:00:00:00:01' ip='10.0.0.100'/>"
+        );
+        assert_eq!(
+            dhcp_server("<network/>").unwrap(),
+            DhcpServer::default(),
+            "no server"
+        );
     }
 
     #[test]

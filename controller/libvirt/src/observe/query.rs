@@ -6,12 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::api::libvirt_host::LibvirtHostSpec;
 use common::api::machine::Image;
-use common::render::libvirt::{Domain, DomainMetadata, NicSource, VolumeFormat, is_volume_of};
+use common::render::libvirt::{Domain, DomainMetadata, Nic, NicSource, VolumeFormat, is_volume_of};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use uuid::Uuid;
 
-use crate::access::{AccessError, CardAddresses, Connection, DomainDetail, Volume, VolumeKey};
+use crate::access::{
+    AccessError, CardAddresses, Connection, DhcpServer, DomainDetail, Volume, VolumeKey,
+};
 use crate::capacity::UNLIMITED;
 use crate::images::fetches::{FetchKey, Fetches, ImageState};
 use crate::images::names::{image_volume, is_attempt_of, marker};
@@ -41,6 +43,8 @@ pub(crate) struct HostQuery {
     sizes: Vec<(String, String, u128)>,
     /// Overcommitment of the host's storage.
     factor: StorageFactor,
+    /// Whether a card holds an address.
+    has_addresses: bool,
     /// Whether the Machine is under deletion.
     deleting: bool,
 }
@@ -53,6 +57,7 @@ pub(crate) struct HostAnswer {
     unreadable_pools: BTreeMap<String, String>,
     space_left: BTreeMap<String, u128>,
     addresses: CardAddresses,
+    dhcp: BTreeMap<String, DhcpServer>,
     network_faults: Vec<String>,
 }
 
@@ -75,6 +80,7 @@ impl HostQuery {
             } else {
                 BTreeSet::new()
             },
+            has_addresses: !machine.addresses.configs.is_empty(),
             deleting: machine.is_deleting(),
         }
     }
@@ -158,6 +164,7 @@ impl HostQuery {
         if !self.deleting {
             answer.look_for_space(host, &self.sizes, self.factor)?;
         }
+        answer.read_dhcp(host, self.has_addresses)?;
         answer.read_leases(host)?;
         Ok(answer)
     }
@@ -238,19 +245,41 @@ impl HostAnswer {
         Ok(())
     }
 
+    /// The DHCP servers of the networks that the domain is defined with, if a card holds an address, and of those that
+    /// its metadata names.
+    fn read_dhcp(
+        &mut self,
+        host: &mut dyn Connection,
+        has_addresses: bool,
+    ) -> Result<(), AccessError> {
+        let guest = self.guest.as_ref();
+        let defined = guest.and_then(|guest| guest.defined.as_ref());
+        let cards = defined.into_iter().flat_map(|domain| &domain.nics);
+        let networks = cards.filter_map(|card| network_of(card).filter(|_| has_addresses));
+        let metadata = guest.and_then(|guest| guest.metadata.as_ref());
+        let recorded = metadata.into_iter().flat_map(|metadata| &metadata.dhcp);
+        let networks = networks.chain(recorded.map(|record| record.network.as_str()));
+        let networks: BTreeSet<_> = networks.map(str::to_owned).collect();
+        for network in networks {
+            match host.dhcp_server(&network) {
+                Ok(server) => {
+                    self.dhcp.insert(network, server);
+                }
+                Err(error) if error.is_of_host() => return Err(error),
+                // Another step says what is wrong with the network.
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// The DHCP leases of the cards of the running guest.
     fn read_leases(&mut self, host: &mut dyn Connection) -> Result<(), AccessError> {
         let running = self.guest.as_ref().and_then(|guest| guest.running.as_ref());
         let Some(running) = running else {
             return Ok(());
         };
-        let networks = running
-            .nics
-            .iter()
-            .filter_map(|nic| match &nic.attachment.source {
-                NicSource::Network(name) => Some(name.as_str()),
-                NicSource::Bridge(_) | NicSource::Ovs(_) => None,
-            });
+        let networks = running.nics.iter().filter_map(network_of);
         let networks: BTreeSet<_> = networks.collect();
         self.addresses = CardAddresses::of(running.nics.iter().map(|nic| nic.mac));
         for network in networks {
@@ -295,12 +324,21 @@ impl HostAnswer {
             volumes: self.volumes,
             unreadable_pools: self.unreadable_pools,
             space_left: self.space_left,
+            dhcp: self.dhcp,
             network_faults: self.network_faults,
             switches,
             addresses: self.addresses,
         };
         view.images = images_of(machine, &view, fetches);
         view
+    }
+}
+
+/// The virtual network that a card is on.
+fn network_of(card: &Nic) -> Option<&str> {
+    match &card.attachment.source {
+        NicSource::Network(name) => Some(name),
+        NicSource::Bridge(_) | NicSource::Ovs(_) => None,
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use common::api::left_volumes::{KeptVolume, TombstoneVolume};
 use common::quantity::Bytes;
-use common::render::libvirt::{Domain, DomainMetadata, LiveUpdate, PasswordMark, PoolVolume};
+use common::render::libvirt::{DhcpRecord, Domain, DomainMetadata, LiveUpdate, PasswordMark, PoolVolume};
 use controller_core::backend::Act;
 use controller_core::plan::Subject;
 use controller_core::preconditions::Effect;
@@ -98,6 +98,13 @@ pub(crate) enum Action {
         password: DisplayPassword,
         /// The Secret that it is from.
         mark: Option<PasswordMark>,
+    },
+    /// Changes the addresses that the DHCP servers of the host's networks keep for the Machine's cards.
+    SetDhcpHosts {
+        /// Entries to remove first.
+        remove: Vec<DhcpRecord>,
+        /// Entries to make.
+        add: Vec<DhcpRecord>,
     },
     /// Deletes the log of the Machine's console.
     DeleteConsoleLog {
@@ -198,7 +205,8 @@ impl Act for Action {
             Self::Define(_)
             | Self::SetMetadata(_)
             | Self::HotPlug(_)
-            | Self::SetDisplayPassword { .. } => Some(Effect::Define),
+            | Self::SetDisplayPassword { .. }
+            | Self::SetDhcpHosts { .. } => Some(Effect::Define),
             Self::Start { .. } => Some(Effect::Start),
             Self::AskToStop { .. } | Self::Destroy => Some(Effect::Stop),
             Self::Undefine(_) => Some(Effect::Undefine),
@@ -228,6 +236,7 @@ impl Act for Action {
             | Self::ReleaseKept(_)
             | Self::DeleteConsoleLog { .. }
             | Self::DeleteVolume(_) => Subject::Storage,
+            Self::SetDhcpHosts { .. } => Subject::Network,
             Self::CreateSeed { .. }
             | Self::Define(_)
             | Self::SetMetadata(_)
@@ -286,6 +295,14 @@ impl fmt::Display for Action {
                     f,
                     "set the display's password of Secret {secret}, resourceVersion {version}"
                 )
+            }
+            Self::SetDhcpHosts { remove, add } => {
+                let line = |verb: &str, of: &[DhcpRecord]| {
+                    let one = |it: &DhcpRecord| format!("{verb} {} for {} on {}", it.address, it.mac, it.network);
+                    of.iter().map(one).collect::<Vec<_>>()
+                };
+                let lines = [line("removed", remove), line("reserved", add)].concat();
+                write!(f, "DHCP: {}", lines.join(", "))
             }
             Self::DeleteConsoleLog { pool, name } => {
                 write!(f, "deleted the log of the console {pool}/{name}")

@@ -13,6 +13,7 @@ use common::render::libvirt::{
 };
 
 use super::action::{Action, Plan};
+use super::dhcp::entries;
 use super::display::display;
 use super::power::{Power, power, starts};
 use super::release::{kept_records, kept_volumes, releases};
@@ -158,7 +159,7 @@ fn on<'a>(
         findings.guest.worsen(fault);
     }
     let (seed, writes_seed) = (seed.desired, seed.action);
-    let desired = (!held).then(|| {
+    let mut desired = (!held).then(|| {
         let attachments = Attachments {
             volumes: &volumes,
             networks: &attached,
@@ -166,6 +167,13 @@ fn on<'a>(
             starts: guest.is_some_and(|guest| starts(machine, block, guest, now)),
         };
         render(machine, block, observed, view, &attachments)
+    });
+    let reservations = desired.as_mut().and_then(|desired| {
+        let metadata = guest.and_then(|guest| guest.metadata.as_ref());
+        let found = entries(machine, &desired.nics, metadata, view);
+        desired.metadata.as_mut()?.dhcp = found.records;
+        found.fault.into_iter().for_each(|fault| findings.network.worsen(fault));
+        found.action
     });
     let mut steps = Steps::default();
     steps.actions.extend(volumes.actions.iter().cloned());
@@ -181,6 +189,8 @@ fn on<'a>(
     if let Some(desired) = desired.as_ref().filter(|_| !is_refused) {
         steps.define_or_hot_plug(desired, guest, &findings.changes);
     }
+    // The address is there before the guest asks for it.
+    steps.actions.extend(reservations.filter(|_| guest.is_some()));
     if let Some(guest) = guest {
         // While the growth is held, no definition is written that would record more.
         let metadata = desired
@@ -475,6 +485,7 @@ fn render(
             .filter(|running| !fits(size_of(&desired), size_of(running)))
             .map(|_| size_of(&desired)),
         reset_nvram,
+        dhcp: vec![],
     });
     desired
 }

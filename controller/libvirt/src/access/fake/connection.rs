@@ -6,13 +6,13 @@ use roxmltree::Document;
 use uuid::Uuid;
 
 use super::described::{desired, disk, domain_state, memory, resolved, vcpus};
-use super::found::{active, agent, domain, found, put, refused, running, volume};
+use super::found::{active, agent, domain, found, network_of, put, refused, running, volume};
 use super::start::startable;
 use super::{Agent, FakeDomain, FakeLibvirt, HostState, MACHINES, When, edit};
 use crate::access::types::shutoff;
 use crate::access::{
-    AccessError, CardAddresses, Connection, DomainDetail, DomainDisks, DomainState, FirmwareState,
-    HostInfo, Lease, Network, Pool, Result, Shutdown, State, Volume, xml,
+    AccessError, CardAddresses, Connection, DhcpHost, DhcpServer, DomainDetail, DomainDisks,
+    DomainState, FirmwareState, HostInfo, Lease, Network, Pool, Result, Shutdown, State, Volume, xml,
 };
 
 /// Why a running guest runs: it was booted (virDomainRunningReason).
@@ -500,13 +500,42 @@ impl Connection for FakeConnection {
     }
 
     fn leases(&mut self, network: &str) -> Result<Vec<Lease>> {
-        self.read("leases", |state| {
-            let found = state.networks.get(network).ok_or_else(|| {
-                AccessError::Absent(format!(
-                    "Network not found: no network with matching name '{network}'"
-                ))
-            })?;
-            Ok(found.leases.clone())
+        self.read("leases", |state| Ok(network_of(state, network)?.leases.clone()))
+    }
+
+    fn dhcp_server(&mut self, network: &str) -> Result<DhcpServer> {
+        self.read("dhcp_server", |state| {
+            Ok(network_of(state, network)?.dhcp.clone())
+        })
+    }
+
+    fn add_dhcp_host(&mut self, network: &str, host: DhcpHost) -> Result<()> {
+        let about = format!("{network} {} {}", host.mac, host.address);
+        self.call("add_dhcp_host", Some(about), |state, _| {
+            let server = &mut network_of(state, network)?.dhcp;
+            let is_taken =
+                |other: &DhcpHost| other.mac == host.mac || other.address == host.address;
+            if server.hosts.iter().any(is_taken) {
+                return Err(refused("there is an existing dhcp host entry in network"));
+            }
+            if !server.serves(host.address) {
+                return Err(refused("couldn't locate a matching dhcp range"));
+            }
+            server.hosts.push(host);
+            Ok(())
+        })
+    }
+
+    fn remove_dhcp_host(&mut self, network: &str, host: DhcpHost) -> Result<()> {
+        let about = format!("{network} {} {}", host.mac, host.address);
+        self.call("remove_dhcp_host", Some(about), |state, _| {
+            let server = &mut network_of(state, network)?.dhcp;
+            let count = server.hosts.len();
+            server.hosts.retain(|it| *it != host);
+            if server.hosts.len() == count {
+                return Err(refused("couldn't locate a matching dhcp host entry"));
+            }
+            Ok(())
         })
     }
 

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::{FakeDomain, FakePool, FakeVolume, HostState};
+use super::{FakeDomain, FakeNetwork, FakePool, FakeVolume, HostState};
 use crate::access::raw_disk::as_it_is;
 use crate::access::{AccessError, Result, Volume};
 
@@ -29,6 +29,14 @@ pub(super) fn running(domain: &FakeDomain) -> Result<()> {
     Err(refused(
         "Requested operation is not valid: domain is not running",
     ))
+}
+
+pub(super) fn network_of<'a>(state: &'a mut HostState, name: &str) -> Result<&'a mut FakeNetwork> {
+    state.networks.get_mut(name).ok_or_else(|| {
+        AccessError::Absent(format!(
+            "Network not found: no network with matching name '{name}'"
+        ))
+    })
 }
 
 pub(super) fn active<'a>(state: &'a mut HostState, pool: &str) -> Result<&'a mut FakePool> {

@@ -27,7 +27,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use uuid::Uuid;
 
 use super::types::shutoff;
-use super::{AccessError, Connection, Connector, HostInfo, Lease, Result, State, Target};
+use super::{AccessError, Connection, Connector, DhcpServer, HostInfo, Lease, Result, State, Target};
 use connection::FakeConnection;
 
 /// A host. Clones share it.
@@ -133,6 +133,7 @@ pub(crate) struct FakeNetwork {
     /// Whether it is a bridge of Linux.
     pub linux_bridge: bool,
     pub leases: Vec<Lease>,
+    pub dhcp: DhcpServer,
 }
 
 /// How a call fails.
@@ -202,6 +203,10 @@ impl FakeLibvirt {
                     bridge: Some("virbr0".into()),
                     linux_bridge: true,
                     leases: vec![],
+                    dhcp: DhcpServer {
+                        subnets: vec![([192, 168, 122, 1].into(), 24)],
+                        hosts: vec![],
+                    },
                 },
             )]),
             bridges: vec!["br0".into(), "eth0".into(), "virbr0".into()],

@@ -20,8 +20,8 @@ use super::raw;
 use super::read::{self, ARCHITECTURE, ELEMENT, existing, volume};
 use crate::access::xml::GuestHardware;
 use crate::access::{
-    AccessError, CardAddresses, Connection, DomainDetail, DomainDisks, DomainState, FirmwareState,
-    HostInfo, Lease, Network, Pool, Result, Shutdown, Volume, xml,
+    AccessError, CardAddresses, Connection, DhcpHost, DhcpServer, DomainDetail, DomainDisks,
+    DomainState, FirmwareState, HostInfo, Lease, Network, Pool, Result, Shutdown, Volume, xml,
 };
 
 /// Limit in seconds for an answer of a guest's agent. A frozen agent would otherwise block the connection for ever.
@@ -51,6 +51,30 @@ impl Native {
 
     fn at<T>(&self, pool: &str, work: impl FnOnce(&StoragePool) -> Result<T>) -> Result<T> {
         self.run(|host| work(&host.lookup_storage_pool_by_name(pool)?))
+    }
+
+    /// Changes the definition of a network, and the network itself if it is started.
+    fn update_dhcp(
+        &self,
+        network: &str,
+        command: sys::virNetworkUpdateCommand,
+        host: DhcpHost,
+    ) -> Result<()> {
+        /// libvirt looks for the subnet by the address.
+        const ANY_SUBNET: i32 = -1;
+        self.run(|connect| {
+            let network = connect.lookup_network_by_name(network)?;
+            let mut flags = sys::VIR_NETWORK_UPDATE_AFFECT_CURRENT;
+            if network.is_persistent()? {
+                flags |= sys::VIR_NETWORK_UPDATE_AFFECT_CONFIG;
+            }
+            if network.is_active()? {
+                flags |= sys::VIR_NETWORK_UPDATE_AFFECT_LIVE;
+            }
+            let section = sys::VIR_NETWORK_SECTION_IP_DHCP_HOST;
+            let element = xml::dhcp_host(host);
+            Ok(network.update(command, section, ANY_SUBNET, &element, flags)?)
+        })
     }
 
     fn with<T>(
@@ -356,6 +380,21 @@ impl Connection for Native {
 
     fn leases(&mut self, network: &str) -> Result<Vec<Lease>> {
         self.run(|host| Ok(raw::leases(&host.lookup_network_by_name(network)?)?))
+    }
+
+    fn dhcp_server(&mut self, network: &str) -> Result<DhcpServer> {
+        self.run(|host| {
+            let network = host.lookup_network_by_name(network)?;
+            xml::dhcp_server(&network.xml_desc(sys::VIR_NETWORK_XML_INACTIVE)?)
+        })
+    }
+
+    fn add_dhcp_host(&mut self, network: &str, host: DhcpHost) -> Result<()> {
+        self.update_dhcp(network, sys::VIR_NETWORK_UPDATE_COMMAND_ADD_LAST, host)
+    }
+
+    fn remove_dhcp_host(&mut self, network: &str, host: DhcpHost) -> Result<()> {
+        self.update_dhcp(network, sys::VIR_NETWORK_UPDATE_COMMAND_DELETE, host)
     }
 
     fn agent_addresses(&mut self, uuid: Uuid, known: &mut CardAddresses) -> Result<()> {

@@ -2,6 +2,7 @@
 
 mod adoption;
 mod copies;
+mod dhcp;
 mod elsewhere;
 mod faults;
 mod headers;
