@@ -149,6 +149,16 @@ impl Libvirt {
         run(command).await?.ok()
     }
 
+    /// What a TCP connection to a port gets, as from a program on the host; waits a second for it.
+    pub async fn connect_to(&self, address: &str, port: u16) -> Result<Output> {
+        let mut command = Command::new("nsenter");
+        let connect = format!("exec 3<>/dev/tcp/{address}/{port}");
+        command
+            .args(entered(self.holder.id()))
+            .args(["timeout", "1", "bash", "-c", &connect]);
+        run(command).await
+    }
+
     /// A process whose mount namespace has its sockets at their default paths.
     pub(crate) fn mounts(&self) -> u32 {
         self.holder.id()

@@ -24,7 +24,7 @@ use sha2::{Digest as _, Sha256};
 use crate::environment::{Environment, machine};
 
 /// A server of one file: its URL, and the number of requests for the file.
-fn served(content: Vec<u8>) -> (String, Arc<AtomicUsize>) {
+pub(crate) fn served(content: Vec<u8>) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/guest.qcow2", listener.local_addr().unwrap());
     let requests = Arc::new(AtomicUsize::new(0));
@@ -62,7 +62,7 @@ async fn fetched(env: &Environment) -> Vec<String> {
 }
 
 /// The tiny guest's disk in the format qcow2, in which most images are distributed.
-fn qcow2(raw: &Path, to: &Path) -> Vec<u8> {
+pub(crate) fn qcow2(raw: &Path, to: &Path) -> Vec<u8> {
     let done = Command::new("qemu-img")
         // Compressed, as many images are distributed.
         .args(["convert", "-c", "-O", "qcow2"])
@@ -71,6 +71,15 @@ fn qcow2(raw: &Path, to: &Path) -> Vec<u8> {
         .unwrap();
     assert!(done.success());
     fs::read(to).unwrap()
+}
+
+/// The checksum of a file as an image has it.
+pub(crate) fn checksum(content: &[u8]) -> String {
+    let digest = Sha256::digest(content);
+    digest.iter().fold("sha256:".to_owned(), |mut text, byte| {
+        text.write_fmt(format_args!("{byte:02x}")).unwrap();
+        text
+    })
 }
 
 fn root(size: &str, url: &str, checksum: &str) -> Value {
@@ -88,11 +97,7 @@ async fn an_image_is_downloaded_once_and_its_checksum_is_verified() {
         return;
     };
     let content = qcow2(&image().await.unwrap(), &env.libvirt.path("guest.qcow2"));
-    let digest = Sha256::digest(&content);
-    let checksum = digest.iter().fold("sha256:".to_owned(), |mut text, byte| {
-        text.write_fmt(format_args!("{byte:02x}")).unwrap();
-        text
-    });
+    let checksum = checksum(&content);
     let (url, requests) = served(content);
     env.allow(&url).await;
     for name in ["first", "second"] {

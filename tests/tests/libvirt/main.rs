@@ -2,6 +2,7 @@
 //! state. If libvirt cannot run on this machine, each test is skipped with the reason.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod addresses;
 mod display;
 mod environment;
 mod firmware;

@@ -2,8 +2,8 @@
 
 use common::quantity::Bytes;
 use common::render::libvirt::{
-    DhcpRecord, DomainMetadata, LiveUpdate, PasswordMark, VolumeFormat, VolumeSpec, is_seed, is_volume_of,
-    screen_with_password, volume_xml,
+    DhcpRecord, DomainMetadata, LiveUpdate, PasswordMark, VolumeFormat, VolumeSpec, is_seed,
+    is_volume_of, screen_with_password, volume_xml,
 };
 use controller_core::backend::Act as _;
 use controller_core::preconditions::Effect;

@@ -4,7 +4,9 @@ use std::fmt;
 
 use common::api::left_volumes::{KeptVolume, TombstoneVolume};
 use common::quantity::Bytes;
-use common::render::libvirt::{DhcpRecord, Domain, DomainMetadata, LiveUpdate, PasswordMark, PoolVolume};
+use common::render::libvirt::{
+    DhcpRecord, Domain, DomainMetadata, LiveUpdate, PasswordMark, PoolVolume,
+};
 use controller_core::backend::Act;
 use controller_core::plan::Subject;
 use controller_core::preconditions::Effect;
@@ -298,7 +300,9 @@ impl fmt::Display for Action {
             }
             Self::SetDhcpHosts { remove, add } => {
                 let line = |verb: &str, of: &[DhcpRecord]| {
-                    let one = |it: &DhcpRecord| format!("{verb} {} for {} on {}", it.address, it.mac, it.network);
+                    let one = |it: &DhcpRecord| {
+                        format!("{verb} {} for {} on {}", it.address, it.mac, it.network)
+                    };
                     of.iter().map(one).collect::<Vec<_>>()
                 };
                 let lines = [line("removed", remove), line("reserved", add)].concat();

@@ -172,7 +172,10 @@ fn on<'a>(
         let metadata = guest.and_then(|guest| guest.metadata.as_ref());
         let found = entries(machine, &desired.nics, metadata, view);
         desired.metadata.as_mut()?.dhcp = found.records;
-        found.fault.into_iter().for_each(|fault| findings.network.worsen(fault));
+        found
+            .fault
+            .into_iter()
+            .for_each(|fault| findings.network.worsen(fault));
         found.action
     });
     let mut steps = Steps::default();
@@ -190,7 +193,9 @@ fn on<'a>(
         steps.define_or_hot_plug(desired, guest, &findings.changes);
     }
     // The address is there before the guest asks for it.
-    steps.actions.extend(reservations.filter(|_| guest.is_some()));
+    steps
+        .actions
+        .extend(reservations.filter(|_| guest.is_some()));
     if let Some(guest) = guest {
         // While the growth is held, no definition is written that would record more.
         let metadata = desired

@@ -1,9 +1,12 @@
 //! Contracts about a host, and about what is defined there.
 
+use std::net::Ipv4Addr;
+
+use common::mac::Mac;
 use common::render::libvirt::{Domain, METADATA_KEY, METADATA_URI};
 
 use super::*;
-use crate::access::{FirmwareState, Shutdown, State};
+use crate::access::{DhcpHost, FirmwareState, Shutdown, State};
 
 pub(super) fn info(on: &mut TestHost) {
     let facts = on.host.info().unwrap();
@@ -49,6 +52,52 @@ pub(super) fn surroundings(on: &mut TestHost) {
         );
     }
     on.host.bridges().unwrap();
+}
+
+pub(super) fn dhcp(on: &mut TestHost) {
+    let networks = on.host.networks().unwrap();
+    let Some(network) = networks.iter().find(|it| it.name == "default") else {
+        return;
+    };
+    let server = on.host.dhcp_server(&network.name).unwrap();
+    let Some((own, prefix)) = server.subnets.first().copied() else {
+        return;
+    };
+    assert!(
+        server.serves(own) && (8..=30).contains(&prefix),
+        "{server:?}"
+    );
+    // Tests of another process may use the same network.
+    let number = std::process::id().to_be_bytes();
+    let [a, b, c, d] = number;
+    let mac = |last: u8| Mac::new([0x52, a, b, c, d, last]);
+    let address = Ipv4Addr::from_bits(own.to_bits() + 100 + u32::from(d) % 100);
+    let host = DhcpHost {
+        mac: mac(1),
+        address,
+    };
+    on.host.add_dhcp_host(&network.name, host).unwrap();
+    let has = |on: &mut TestHost| {
+        let server = on.host.dhcp_server("default").unwrap();
+        server.hosts.contains(&host)
+    };
+    assert!(has(on));
+    let other = DhcpHost {
+        mac: mac(2),
+        ..host
+    };
+    // One entry for an address, and one for a card.
+    for again in [host, other] {
+        assert_eq!(
+            kind(on.host.add_dhcp_host(&network.name, again)),
+            "Refused",
+            "{again:?}"
+        );
+    }
+    on.host.remove_dhcp_host(&network.name, host).unwrap();
+    assert!(!has(on));
+    let gone = on.host.remove_dhcp_host(&network.name, host);
+    assert_eq!(kind(gone), "Refused");
 }
 
 pub(super) fn definition(on: &mut TestHost) {
@@ -148,6 +197,7 @@ pub(super) fn absent(on: &mut TestHost) {
     );
     assert_eq!(kind(host.head(pool, &nothing, 1)), "Absent");
     assert_eq!(kind(host.leases(&nothing)), "Absent");
+    assert_eq!(kind(host.dhcp_server(&nothing)), "Absent");
     host.delete_volume(pool, &nothing).unwrap();
     // The volume may be in a pool that is not defined at the moment.
     assert_eq!(kind(host.delete_volume(&nothing, &nothing)), "Absent");

@@ -14,6 +14,11 @@ pub(super) const CONTRACTS: &[Contract] = &[
         test: definitions::surroundings,
     },
     Contract {
+        name: "addresses that a DHCP server keeps",
+        binds: ALL,
+        test: definitions::dhcp,
+    },
+    Contract {
         name: "define, redefine, undefine",
         binds: ALL,
         test: definitions::definition,

@@ -12,7 +12,8 @@ use super::{Agent, FakeDomain, FakeLibvirt, HostState, MACHINES, When, edit};
 use crate::access::types::shutoff;
 use crate::access::{
     AccessError, CardAddresses, Connection, DhcpHost, DhcpServer, DomainDetail, DomainDisks,
-    DomainState, FirmwareState, HostInfo, Lease, Network, Pool, Result, Shutdown, State, Volume, xml,
+    DomainState, FirmwareState, HostInfo, Lease, Network, Pool, Result, Shutdown, State, Volume,
+    xml,
 };
 
 /// Why a running guest runs: it was booted (virDomainRunningReason).
@@ -500,7 +501,9 @@ impl Connection for FakeConnection {
     }
 
     fn leases(&mut self, network: &str) -> Result<Vec<Lease>> {
-        self.read("leases", |state| Ok(network_of(state, network)?.leases.clone()))
+        self.read("leases", |state| {
+            Ok(network_of(state, network)?.leases.clone())
+        })
     }
 
     fn dhcp_server(&mut self, network: &str) -> Result<DhcpServer> {

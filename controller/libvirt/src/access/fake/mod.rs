@@ -27,7 +27,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use uuid::Uuid;
 
 use super::types::shutoff;
-use super::{AccessError, Connection, Connector, DhcpServer, HostInfo, Lease, Result, State, Target};
+use super::{
+    AccessError, Connection, Connector, DhcpServer, HostInfo, Lease, Result, State, Target,
+};
 use connection::FakeConnection;
 
 /// A host. Clones share it.

@@ -113,11 +113,21 @@ fn an_entry_of_an_administrator_is_never_changed() {
         let mac = common::mac::Mac::new([2, 0, 0, 0, 0, of_card]);
         env.edit(|block| block.networks[0].mac_address = Some(mac));
         let servers = |env: &Environment| hosts(env);
-        env.host.state().networks.get_mut("default").unwrap().dhcp.hosts = vec![entry];
+        env.host
+            .state()
+            .networks
+            .get_mut("default")
+            .unwrap()
+            .dhcp
+            .hosts = vec![entry];
         env.settle();
         assert_eq!(servers(&env), [entry]);
         assert_eq!(reported(&env, "NetworkReady"), ("False", "NetworkFailed"));
-        assert_eq!(state(&env), Some(State::Running), "cloud-init knows the address");
+        assert_eq!(
+            state(&env),
+            Some(State::Running),
+            "cloud-init knows the address"
+        );
         env.delete();
         env.settle();
         assert_eq!(servers(&env), [entry]);
@@ -127,7 +137,13 @@ fn an_entry_of_an_administrator_is_never_changed() {
     let mac = common::mac::Mac::new([2, 0, 0, 0, 0, 1]);
     env.edit(|block| block.networks[0].mac_address = Some(mac));
     let same = foreign(1, FIRST);
-    env.host.state().networks.get_mut("default").unwrap().dhcp.hosts = vec![same];
+    env.host
+        .state()
+        .networks
+        .get_mut("default")
+        .unwrap()
+        .dhcp
+        .hosts = vec![same];
     env.settle();
     assert_eq!(reported(&env, "Ready"), ("True", "Running"));
     env.delete();
@@ -138,7 +154,13 @@ fn an_entry_of_an_administrator_is_never_changed() {
 #[test]
 fn a_network_without_a_server_or_of_other_subnets_has_no_entry() {
     let mut env = holder();
-    env.host.state().networks.get_mut("default").unwrap().dhcp.subnets = vec![];
+    env.host
+        .state()
+        .networks
+        .get_mut("default")
+        .unwrap()
+        .dhcp
+        .subnets = vec![];
     env.settle();
     assert_eq!(reported(&env, "Ready"), ("True", "Running"));
     assert_eq!(hosts(&env), []);
