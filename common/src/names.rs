@@ -56,7 +56,8 @@ pub const ANNOTATION_PAUSED: &str = "machine.vitistack.io/paused";
 /// Annotation, written by users: with `true` a deletion does not wait for a host that does not answer.
 pub const ANNOTATION_FORCE_DELETE: &str = "machine.vitistack.io/force-delete";
 /// Annotation, written by users: names of disks, separated by commas. The controller deletes the kept volumes of these
-/// disks on a libvirt host and removes the annotation.
+/// disks on a libvirt host and removes the annotation. Of a LibvirtHost, written by administrators: kept volumes of the
+/// host as `pool/volume`, separated by commas; the controller deletes them.
 pub const ANNOTATION_RELEASE_VOLUME: &str = "machine.vitistack.io/release-volume";
 /// Annotation, written by users: names of disks, separated by commas. The controller makes those among them anew whose
 /// claim was lost, and removes the annotation.

@@ -11,6 +11,7 @@ mod access;
 mod api_server;
 mod apply;
 mod capacity;
+mod dhcp;
 mod domain_effects;
 #[cfg(test)]
 pub(crate) mod environment;

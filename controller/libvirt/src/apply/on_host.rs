@@ -2,20 +2,20 @@
 
 use common::quantity::Bytes;
 use common::render::libvirt::{
-    DhcpRecord, DomainMetadata, LiveUpdate, PasswordMark, VolumeFormat, VolumeSpec, is_seed,
-    is_volume_of, screen_with_password, volume_xml,
+    LiveUpdate, PasswordMark, VolumeFormat, VolumeSpec, is_seed, is_volume_of,
+    screen_with_password, volume_xml,
 };
 use controller_core::backend::Act as _;
 use controller_core::preconditions::Effect;
 use uuid::Uuid;
 
 use crate::access::{AccessError, Connection, Result, Shutdown};
+use crate::dhcp::{set_dhcp_hosts, undefine};
 use crate::domain_effects::check_domain;
 use crate::guard::Guard;
 use crate::images::check::{check_image, check_medium};
 use crate::images::names::{base_of, is_attempt, is_attempt_of, marker, marker_xml};
 use crate::plan::action::{Action, DisplayPassword, GrownVolume, SeedContent};
-use crate::plan::dhcp::entry;
 use crate::pool_space::StorageFactor;
 use crate::reservations::{Reservations, Reserved, Wanted};
 use crate::volume_effects::{Removal, check_new, remove_unneeded, remove_volume};
@@ -147,15 +147,7 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
             host.shutdown(uuid, Shutdown::Acpi)
         }
         Action::Destroy => host.destroy(uuid),
-        Action::Undefine(state) => {
-            // What it has at DHCP servers is recorded in the domain alone.
-            let found = host.domain(uuid)?.and_then(|found| found.state.metadata);
-            let metadata = found.as_deref().and_then(DomainMetadata::parse);
-            let records = metadata.unwrap_or_default().dhcp;
-            set_dhcp_hosts(host, guard, &records, &[])?;
-            guard.check()?;
-            host.undefine(uuid, state)
-        }
+        Action::Undefine(state) => undefine(host, guard, uuid, state),
         Action::DeleteVolume(removal) => remove_volume(host, guard, Effect::DeleteVolume, &removal),
         Action::Bind { .. }
         | Action::RemoveReleaseRequest
@@ -176,34 +168,6 @@ fn set_display_password(
     let device = screen_with_password(socket, &password.0);
     let mark = mark.map(PasswordMark::xml);
     host.set_display_password(uuid, &device, mark.as_deref())
-}
-
-/// Only exactly what is recorded is removed, and what is there already is not added. A network that is gone has taken
-/// its entries along.
-fn set_dhcp_hosts(
-    host: &mut dyn Connection,
-    guard: &Guard,
-    remove: &[DhcpRecord],
-    add: &[DhcpRecord],
-) -> Result<()> {
-    for record in remove {
-        match host.dhcp_server(&record.network) {
-            Ok(server) if server.hosts.contains(&entry(record)) => {
-                guard.check()?;
-                host.remove_dhcp_host(&record.network, entry(record))?;
-            }
-            Ok(_) | Err(AccessError::Absent(_)) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    for record in add {
-        let server = host.dhcp_server(&record.network)?;
-        if !server.hosts.contains(&entry(record)) {
-            guard.check()?;
-            host.add_dhcp_host(&record.network, entry(record))?;
-        }
-    }
-    Ok(())
 }
 
 /// libvirt learns of the file, which QEMU made, by a refresh of the pool. A pool that is gone has taken its logs along, as

@@ -16,6 +16,7 @@ mod orphans;
 pub(crate) mod poller;
 mod protection;
 pub(crate) mod registry;
+mod released;
 mod remains;
 mod status;
 pub(crate) mod tombstones;

@@ -27,6 +27,7 @@ use super::poller::PollerContext;
 use super::registry::ConnectedHost;
 use super::tombstones::{is_listed, put_status};
 use crate::access::{AccessError, Connection, DomainDetail, FirmwareState};
+use crate::dhcp::undefine;
 use crate::domain_effects::check_domain;
 use crate::firmware_state::firmware_state;
 use crate::guard::Guard;
@@ -256,7 +257,7 @@ fn remove_all(
         } else {
             FirmwareState::Keep
         };
-        host.undefine(uuid, state)?;
+        undefine(host, guard, uuid, state)?;
     }
     let is_deletable = |pool: &str, name: &str| {
         let mut records = listed_volumes.iter().filter(|record| record.pool == pool);

@@ -25,6 +25,7 @@ use super::credentials::read_credentials;
 use super::gone::gone_volumes;
 use super::orphans;
 use super::registry::{ConnectedHost, Hosts};
+use super::released;
 use super::status::{StatusInput, status};
 use super::tombstones::put_status;
 use super::unlisted::{owners, unowned};
@@ -199,7 +200,8 @@ impl Poller {
         object: &LibvirtHost,
     ) {
         if self.removal.as_ref().is_none_or(JoinHandle::is_finished) {
-            self.removal = orphans::begin(context, host, object);
+            let removal = orphans::begin(context, host, object);
+            self.removal = removal.or_else(|| released::begin(context, host, object));
         }
         let interval = sweep_interval(context.image_retention);
         if self.swept.is_none_or(|at| at.elapsed() >= interval) {

@@ -15,6 +15,7 @@ use controller_core::machine::Machine;
 
 use super::action::Action;
 use crate::access::{DhcpHost, DhcpServer};
+use crate::dhcp::entry;
 use crate::observed::HostView;
 
 /// What the DHCP servers of the host's networks are to have for a Machine.
@@ -106,14 +107,6 @@ fn v4(address: IpAddr) -> Option<Ipv4Addr> {
     match address {
         IpAddr::V4(address) => Some(address),
         IpAddr::V6(_) => None,
-    }
-}
-
-/// The entry of a record.
-pub(crate) fn entry(record: &DhcpRecord) -> DhcpHost {
-    DhcpHost {
-        mac: record.mac,
-        address: record.address,
     }
 }
 

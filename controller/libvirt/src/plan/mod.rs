@@ -14,7 +14,7 @@ pub(crate) mod action;
 mod copy;
 pub(crate) mod create;
 pub(crate) mod delete;
-pub(crate) mod dhcp;
+mod dhcp;
 pub(crate) mod disks;
 mod display;
 mod growth;
