@@ -156,4 +156,16 @@ async fn what_a_tombstone_lists_is_deleted_once_every_pool_can_be_read_and_the_t
     let host = hosts(&env).get("here").await.unwrap();
     assert_eq!(host["status"]["keptVolumes"][0]["volume"], data[0].as_str());
     assert!(env.domains().await.is_empty());
+
+    // No Machine of the name is there to release it: an administrator does.
+    let annotation = format!("machine.vitistack.io/release-volume=volumes/{}", data[0]);
+    let annotate = ["annotate", "libvirthost", "here", &annotation];
+    let kubectl = env.lab.kubectl();
+    kubectl.run(&annotate).await.unwrap().ok().unwrap();
+    let none = |host: &Value| host["status"]["keptVolumes"].get(0).is_none();
+    hosts(&env)
+        .until("here", "to list no volume", none)
+        .await
+        .unwrap();
+    assert_eq!(env.files_of(".data."), [""; 0]);
 }
