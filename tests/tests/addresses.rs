@@ -170,3 +170,117 @@ async fn addresses_are_given_allocated_exhausted_and_released() {
     let three = machines.until_phase("three", "Running").await.unwrap();
     assert_eq!(allocated(&three), std::slice::from_ref(freed));
 }
+
+fn in_namespace(mut object: Value, namespace: &str) -> Value {
+    object["metadata"]["namespace"] = namespace.into();
+    object
+}
+
+/// Waits until the Machine holds exactly these addresses.
+async fn until_allocated(env: &Environment, name: &str, expected: &[&str]) {
+    let machines = env.machines();
+    let holds = |machine: &Value| allocated(machine) == expected;
+    let what = format!("to hold {expected:?}");
+    machines.until(name, &what, holds).await.unwrap();
+}
+
+#[tokio::test]
+async fn of_two_machines_that_name_one_address_in_the_same_moment_one_runs() {
+    let env = Environment::new().await;
+    env.apply(&namespace("test", &json!({}))).await;
+    for namespace in ["default", "test"] {
+        env.apply(&network(namespace, &small_ipam())).await;
+    }
+    // Admission of neither knows the other one.
+    let given = machine("twin", &on_lan(Some("10.0.0.2")));
+    let other = in_namespace(given.clone(), "test");
+    let (one, two) = tokio::join!(env.lab.apply(&given), env.lab.apply(&other));
+    let accepted = [one.is_ok(), two.is_ok()];
+    assert!(accepted.contains(&true), "{one:?} {two:?}");
+    until_held(&env, &[("10.0.0.2", "twin")]).await;
+    let locks = env.lab.objects(ADDRESS, "").list().await.unwrap();
+    let winner = locks[0]["spec"]["machineRef"]["namespace"]
+        .as_str()
+        .unwrap();
+    let loser = if winner == "test" { "default" } else { "test" };
+    let in_each = |namespace: &str| env.lab.objects(lab::objects::MACHINE, namespace);
+    in_each(winner)
+        .until_phase("twin", "Running")
+        .await
+        .unwrap();
+    if accepted == [true, true] {
+        let waits = in_each(loser);
+        let waits = waits.until_condition("twin", "NetworkReady", "False", "AddressInUse");
+        waits.await.unwrap();
+        assert!(
+            env.lab
+                .objects(VM, loser)
+                .find("twin")
+                .await
+                .unwrap()
+                .is_none()
+        );
+        // The address goes to the one that waits.
+        in_each(winner).delete("twin").await.unwrap();
+        in_each(loser).until_phase("twin", "Running").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_machine_keeps_its_addresses_through_a_restart_of_the_controller_and_loses_those_of_removed_cards()
+ {
+    let mut env = Environment::new().await;
+    let dual = json!({"subnets": [
+        {"cidr": "10.0.0.0/29", "ranges": ["10.0.0.4-10.0.0.5"]},
+        {"cidr": "2001:db8::/64", "ranges": ["2001:db8::10-2001:db8::11"]},
+    ]});
+    env.apply(&network("default", &dual)).await;
+    let machines = env.machines();
+    env.apply(&machine("web", &on_lan(None))).await;
+    let web = machines.until_phase("web", "Running").await.unwrap();
+    let both = allocated(&web);
+    assert_eq!(both.len(), 2, "one of each family: {both:?}");
+
+    // The same addresses after a restart, and after a stop and a start.
+    env.controller.stop().await.unwrap();
+    env.controller.start_again().unwrap();
+    for power in ["Stopped", "Running"] {
+        machines
+            .merge("web", &json!({"spec": {"powerState": power}}))
+            .await
+            .unwrap();
+        let web = machines.until_phase("web", power).await.unwrap();
+        assert_eq!(allocated(&web), both);
+    }
+
+    // Stopped, so that no guest keeps the former address.
+    machines
+        .merge("web", &json!({"spec": {"powerState": "Stopped"}}))
+        .await
+        .unwrap();
+    machines.until_phase("web", "Stopped").await.unwrap();
+    let mut changed = on_lan(Some("10.0.0.2"));
+    changed["powerState"] = "Stopped".into();
+    env.apply(&machine("web", &changed)).await;
+    until_allocated(&env, "web", &["10.0.0.2"]).await;
+    until_held(&env, &[("10.0.0.2", "web")]).await;
+    let without =
+        json!({"template": "small", "networks": [{"name": "pod"}], "powerState": "Stopped"});
+    env.apply(&machine("web", &without)).await;
+    until_held(&env, &[]).await;
+
+    // Deleted without the controller, as after a finalizer that somebody removed: nothing holds the address for ever.
+    env.apply(&machine("gone", &on_lan(Some("10.0.0.3")))).await;
+    machines.until_phase("gone", "Running").await.unwrap();
+    env.controller.stop().await.unwrap();
+    machines.delete("gone").await.unwrap();
+    let release = json!({"metadata": {"finalizers": null}});
+    machines.merge("gone", &release).await.unwrap();
+    machines.until_gone("gone").await.unwrap();
+    assert_eq!(
+        held(&env).await,
+        [("10.0.0.3".to_owned(), "gone".to_owned())]
+    );
+    env.controller.start_again().unwrap();
+    until_held(&env, &[]).await;
+}
