@@ -105,6 +105,8 @@ pub enum Subject {
     Storage,
     /// VirtualMachine or domain: `VirtualMachineReady`.
     Guest,
+    /// The screen of a guest: `DisplayReady`.
+    Display,
 }
 
 /// The time of a pass, passed as a parameter so that planning is pure.

@@ -75,7 +75,9 @@ pub(crate) fn plan(
             _ if is_claim => (&mut inputs.storage, IN_USE),
             Subject::Network => (&mut inputs.network, "NetworkFailed"),
             Subject::Storage => (&mut inputs.storage, "PVCPending"),
-            Subject::Machine | Subject::Guest => (&mut inputs.guest, "KubeVirtApiError"),
+            Subject::Machine | Subject::Guest | Subject::Display => {
+                (&mut inputs.guest, "KubeVirtApiError")
+            }
         };
         let reason = refusal.reason.unwrap_or(reason);
         outcome.worsen(Fault::new(reason, refusal.message.clone()));

@@ -239,11 +239,11 @@ impl Act for Action {
             | Self::DeleteConsoleLog { .. }
             | Self::DeleteVolume(_) => Subject::Storage,
             Self::SetDhcpHosts { .. } => Subject::Network,
+            Self::SetDisplayPassword { .. } => Subject::Display,
             Self::CreateSeed { .. }
             | Self::Define(_)
             | Self::SetMetadata(_)
             | Self::HotPlug(_)
-            | Self::SetDisplayPassword { .. }
             | Self::Start { .. }
             | Self::AskToStop { .. }
             | Self::Destroy

@@ -273,6 +273,7 @@ fn name_conflict(host: &str) -> Fault {
 /// has no room.
 fn add_refusal(findings: &mut Findings<'_>, refusal: &Refusal, has_domain: bool) {
     let (outcome, reason) = match refusal.subject {
+        Subject::Display => return findings.display.refused(refusal),
         Subject::Network => (&mut findings.network, "NetworkFailed"),
         Subject::Storage => (&mut findings.storage, "VolumeFailed"),
         Subject::Machine | Subject::Guest => (&mut findings.guest, "VMFailed"),

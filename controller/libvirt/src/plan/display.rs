@@ -10,6 +10,7 @@ use common::render::libvirt::{Difference, PasswordMark, Screen};
 use controller_core::conditions::{Fault, Verdict};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
+use controller_core::plan::Refusal;
 use controller_core::secrets::DISPLAY_PASSWORD;
 
 use super::action::{Action, DisplayPassword};
@@ -36,6 +37,15 @@ pub(super) struct DisplayReport {
     pub(super) ready: Option<Verdict>,
     /// `status.display`.
     pub(super) status: Option<DisplayStatus>,
+}
+
+impl DisplayReport {
+    /// The password was not set: the screen stays locked, or keeps the password that it had.
+    pub(super) fn refused(&mut self, refusal: &Refusal) {
+        let message = format!("the password was not set: {}", refusal.message);
+        let reason = refusal.reason.unwrap_or("DisplayFailed");
+        self.ready = Some(("False", Fault::new(reason, message)));
+    }
 }
 
 pub(super) fn display(

@@ -6,11 +6,16 @@ use common::api::normalized::{NormalizedConsole, NormalizedDisplay, NormalizedSe
 use common::render::SecretValue;
 
 use super::{UID, reported, state, times};
+use crate::Libvirt;
 use crate::access::State;
 use crate::environment::{Environment, block};
 use crate::observed::Password;
+use crate::plan::action::Action;
 use common::render::libvirt::domain_uuid;
+use controller_core::backend::Growth;
 use controller_core::fixtures::annotate;
+use controller_core::plan::{Now, Refusal, Subject};
+use controller_core::reconcile::plan;
 
 fn with_password() -> Environment {
     let mut block = block();
@@ -207,4 +212,31 @@ fn another_screen_and_the_log_of_the_console_need_a_restart() {
     assert!(live.contains("/srv/logs/"), "{live}");
     assert!(env.machine().status.pending_changes.is_empty());
     assert_eq!(env.settle(), [""; 0]);
+}
+
+#[test]
+fn a_password_that_libvirt_refuses_is_a_fault_of_the_display_alone() {
+    let mut env = with_password();
+    env.settle();
+    let refusal = Refusal {
+        subject: Subject::Display,
+        reason: None,
+        message: "unable to set password".into(),
+    };
+    env.password = secret("8", b"other");
+    let observed = env.observe().unwrap();
+    let now = Now(env.now);
+    let plan = plan::<Libvirt>(
+        env.machine(),
+        &observed,
+        Some(&refusal),
+        Growth::Permitted,
+        now,
+    );
+    let again = |action: &Action| matches!(action, Action::SetDisplayPassword { .. });
+    assert!(plan.actions.iter().any(again), "it is tried again");
+    env.machine_mut().status = plan.status.clone().unwrap();
+    assert_eq!(reported(&env, "DisplayReady"), ("False", "DisplayFailed"));
+    assert_eq!(reported(&env, "VirtualMachineReady").0, "True");
+    assert_eq!(reported(&env, "Ready"), ("True", "Running"));
 }
