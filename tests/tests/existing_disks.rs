@@ -160,3 +160,83 @@ async fn a_claim_that_appears_later_is_waited_for_and_a_shared_one_is_given_to_t
     let reported = refused(&env, &machine("three", &on("pool"))).await;
     assert!(reported.contains("[ClaimInUse]"), "{reported}");
 }
+
+/// A VirtualMachine of somebody else with the claim.
+fn foreign(claim: &str, strategy: &str) -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+        "metadata": {"name": "theirs", "namespace": "default"},
+        "spec": {"runStrategy": strategy, "template": {"spec": {
+            "domain": {"devices": {"disks": [{"name": "disk", "disk": {"bus": "virtio"}}]}},
+            "volumes": [{"name": "disk", "persistentVolumeClaim": {"claimName": claim}}],
+        }}},
+    })
+}
+
+#[tokio::test]
+async fn a_claim_of_a_foreign_guest_of_a_medium_or_beyond_a_policy_is_not_taken() {
+    let env = Environment::new().await;
+    let machines = env.machines();
+    let before = bound(&env, "legacy-disk", "ReadWriteOnce").await;
+    env.apply(&foreign("legacy-disk", "Always")).await;
+    let guests = env.objects(INSTANCE);
+    let runs = |guest: &Value| guest["status"]["phase"] == "Running";
+    guests.until("theirs", "to run", runs).await.unwrap();
+    env.apply(&machine("web", &on("legacy-disk"))).await;
+    let held = machines.until_condition("web", "StorageReady", "False", "ClaimInUse");
+    let held = held.await.unwrap();
+    let told = condition(&held, "StorageReady")["message"]
+        .as_str()
+        .unwrap();
+    assert!(told.contains("'theirs'"), "{told}");
+    assert!(env.objects(VM).find("web").await.unwrap().is_none());
+    // Halted by its owner, it no longer counts.
+    let halted = json!({"spec": {"runStrategy": "Halted"}});
+    env.objects(VM).merge("theirs", &halted).await.unwrap();
+    machines.until_phase("web", "Running").await.unwrap();
+    let after = env.objects(CLAIM).get("legacy-disk").await.unwrap();
+    assert_eq!(written(&after), written(&before));
+
+    // Not ReadWriteMany.
+    bound(&env, "single", "ReadWriteOnce").await;
+    let mut shared = on("single");
+    shared["disks"][0]["shareable"] = true.into();
+    let reported = refused(&env, &machine("other", &shared)).await;
+    assert!(reported.contains("is not ReadWriteMany"), "{reported}");
+
+    // The medium in a drive of another Machine.
+    let drive = json!({"name": "iso", "size": "1Gi", "image": {"url": "https://images.example.com/setup.iso"}});
+    env.apply(&machine(
+        "installs",
+        &json!({"template": "small", "cdroms": [drive]}),
+    ))
+    .await;
+    machines.until_phase("installs", "Running").await.unwrap();
+    let claims = env.objects(CLAIM).list().await.unwrap();
+    let names = claims
+        .iter()
+        .filter_map(|claim| claim["metadata"]["name"].as_str());
+    let medium = names
+        .filter(|name| name.starts_with("installs-iso-"))
+        .next()
+        .unwrap();
+    env.apply(&machine("thief", &on(medium))).await;
+    let held = machines.until_condition("thief", "StorageReady", "False", "ClaimInUse");
+    held.await.unwrap();
+    assert!(env.objects(VM).find("thief").await.unwrap().is_none());
+
+    env.apply(&json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "MachinePolicy", "metadata": {"name": "strict"},
+        "spec": {"namespaceSelector": {}, "images": {"claims": false}},
+    }))
+    .await;
+    bound(&env, "another", "ReadWriteOnce").await;
+    let reported = refused(&env, &machine("late", &on("another"))).await;
+    assert!(
+        reported.contains("allows no disks on existing claims"),
+        "{reported}"
+    );
+    // What was accepted before stays.
+    let label = json!({"metadata": {"labels": {"edited": "yes"}}});
+    machines.merge("web", &label).await.unwrap();
+}
