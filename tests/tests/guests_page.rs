@@ -4,7 +4,7 @@
 mod environment;
 
 use lab::{
-    Kubectl, Lab, Scenario, install,
+    Kubectl, Lab, Scenario,
     objects::{ADDRESS, CLAIM, HOST, IMAGE, MACHINE, namespace},
     pages::{blocks, page, section},
 };
@@ -26,12 +26,12 @@ async fn run(kubectl: &Kubectl, command: &str) -> String {
 }
 
 /// Applies the first whole object of a section's YAML blocks.
-async fn apply_first(lab: &Lab, part: &str) {
+async fn apply_first(kubectl: &Kubectl, part: &str) {
     let yaml = blocks(part, "yaml");
     let object = yaml.iter().find(|text| text.starts_with("apiVersion:"));
-    for object in install::parse(object.unwrap()).unwrap() {
-        lab.apply(&object).await.unwrap();
-    }
+    let apply = ["apply", "-f", "-"];
+    let applied = kubectl.run_with(&apply, object.unwrap()).await;
+    applied.unwrap().ok().unwrap();
 }
 
 async fn bound_claim(env: &Environment, name: &str, labels: &Value) {
@@ -71,7 +71,7 @@ async fn a_newcomer_gets_a_guest_from_an_image_by_name() {
     }
 
     let images = section(&page, "Images").unwrap();
-    apply_first(&env.lab, images).await;
+    apply_first(&kubectl, images).await;
     env.apply(&namespace("os-images", &json!({}))).await;
     let [list, imports, role, binding] = &commands(images)[..] else {
         panic!("{:?}", commands(images));
@@ -104,7 +104,7 @@ async fn existing_disks_state_and_addresses_are_seen_with_the_commands_of_the_pa
 
     let existing = section(&page, "Existing disks").unwrap();
     bound_claim(&env, "legacy-disk", &json!({})).await;
-    apply_first(&env.lab, existing).await;
+    apply_first(&kubectl, existing).await;
     let machines = env.machines();
     machines.until_phase("billing", "Running").await.unwrap();
     let [users, stop, delete, claim] = &commands(existing)[..] else {
@@ -134,12 +134,14 @@ async fn existing_disks_state_and_addresses_are_seen_with_the_commands_of_the_pa
         "template": "small", "powerState": "Stopped",
         "domain": {"devices": {"tpm": {"persistent": true}}},
     });
-    env.apply(&machine("web", &with_tpm)).await;
+    let with_tpm = machine("web", &with_tpm).to_string();
+    let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
+    let applied = kubectl.run_with(&apply, with_tpm).await;
+    applied.unwrap().ok().unwrap();
     let without = machine(
         "web",
         &json!({"template": "small", "powerState": "Stopped"}),
     );
-    let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
     let take = async || kubectl.run_with(&apply, without.to_string()).await.unwrap();
     let refused = take().await.refused().unwrap();
     assert!(refused.contains("[StateDiscarded]"), "{refused}");
@@ -156,7 +158,7 @@ async fn existing_disks_state_and_addresses_are_seen_with_the_commands_of_the_pa
     machines.until_gone("web").await.unwrap();
 
     let addresses = section(&page, "Addresses").unwrap();
-    apply_first(&env.lab, addresses).await;
+    apply_first(&kubectl, addresses).await;
     let on_prod =
         json!({"template": "small", "networks": [{"name": "eth0", "networkName": "prod"}]});
     env.apply(&machine("web", &on_prod)).await;
@@ -183,7 +185,8 @@ async fn a_password_is_given_to_the_screen_of_a_machine_on_libvirt() {
     lab.apply(&json!({
         "apiVersion": "vitistack.io/v1alpha1", "kind": "LibvirtHost", "metadata": {"name": "alpha"},
         "spec": {
-            "uri": "qemu+tls://alpha.example.com/system",
+            "uri": "qemu:///system",
+            "virtType": "qemu",
             "storage": [{"storageClass": "local", "pool": "vms"}],
             "networks": [{"name": "default", "type": "network", "source": "default"}],
         },

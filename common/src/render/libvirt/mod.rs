@@ -44,7 +44,8 @@ pub use identity::{
 };
 pub use limits::{DiskLimits, GuestLimits, MAC_FILTER, NicPolicy};
 pub use metadata::{
-    DhcpRecord, DomainMetadata, Intent, IntentKind, METADATA_KEY, METADATA_URI, SeedRecord, VolumeRecord,
+    DhcpRecord, DomainMetadata, Intent, IntentKind, METADATA_KEY, METADATA_URI, SeedRecord,
+    VolumeRecord,
 };
 pub use parse::{Reference, references, written_references};
 pub use seed::seed_image;

@@ -385,7 +385,7 @@ impl Connection for Native {
     fn dhcp_server(&mut self, network: &str) -> Result<DhcpServer> {
         self.run(|host| {
             let network = host.lookup_network_by_name(network)?;
-            xml::dhcp_server(&network.xml_desc(sys::VIR_NETWORK_XML_INACTIVE)?)
+            xml::dhcp_server(&network.xml_desc(0)?)
         })
     }
 
