@@ -200,6 +200,8 @@ async fn a_running_machine_of_release_0_1_0_is_adopted_without_a_write() {
 /// The addresses that the instance reports.
 fn addresses(instance: &Value) -> Value {
     let cards = instance["status"]["interfaces"].as_array().unwrap();
-    let addresses = cards.iter().flat_map(|card| card["ipAddresses"].as_array());
+    let addresses = cards
+        .iter()
+        .filter_map(|card| card["ipAddresses"].as_array());
     addresses.flatten().cloned().collect()
 }

@@ -213,12 +213,11 @@ async fn a_claim_of_a_foreign_guest_of_a_medium_or_beyond_a_policy_is_not_taken(
     .await;
     machines.until_phase("installs", "Running").await.unwrap();
     let claims = env.objects(CLAIM).list().await.unwrap();
-    let names = claims
+    let mut names = claims
         .iter()
         .filter_map(|claim| claim["metadata"]["name"].as_str());
     let medium = names
-        .filter(|name| name.starts_with("installs-iso-"))
-        .next()
+        .find(|name| name.starts_with("installs-iso-"))
         .unwrap();
     env.apply(&machine("thief", &on(medium))).await;
     let held = machines.until_condition("thief", "StorageReady", "False", "ClaimInUse");

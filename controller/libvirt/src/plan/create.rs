@@ -8,22 +8,23 @@ use common::api::libvirt_host::LibvirtHostSpec;
 use common::api::normalized::Normalized;
 use common::host_uri::{Driver, HostUri};
 use common::render::libvirt::{
-    CpuMode, Difference, Domain, DomainInput as Desired, DomainMetadata, LiveUpdate, NicAttachment,
-    PoolVolume, SeedRecord, VirtType, VolumeFormat, domain,
+    CpuMode, Domain, DomainInput as Desired, DomainMetadata, NicAttachment, PoolVolume, SeedRecord,
+    VirtType, VolumeFormat, domain,
 };
 
 use super::action::{Action, Plan};
-use super::dhcp::entries;
+use super::dhcp::reserve;
 use super::display::display;
 use super::power::{Power, power, starts};
 use super::release::{kept_records, kept_volumes, releases};
 use super::room::room;
 use super::seed::seed;
 use super::status::{Findings, report};
+use super::steps::{SOON, Steps};
 use super::volumes::{Volumes, volumes};
 use crate::capacity::{fits, size_of};
 use crate::failure::NO_ROOM;
-use crate::observed::{Binding, Guest, HostView, Observed, Password};
+use crate::observed::{Binding, HostView, Observed, Password};
 use crate::offers::attach;
 use crate::placement::choose;
 use crate::switches::guest_limits;
@@ -32,10 +33,6 @@ use controller_core::conditions::{Fault, Outcome, not_normalized};
 use controller_core::machine::{Block, Machine};
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Refusal, Subject};
-
-/// Pause before the next pass after a change that needs the guest's cooperation, while an image is fetched,
-/// or while a part of the host cannot be read.
-const SOON: Duration = Duration::from_secs(10);
 
 /// What to do about a Machine that is not under deletion.
 pub(crate) fn plan(
@@ -152,12 +149,7 @@ fn on<'a>(
         || volumes.import.is_some()
         || (seed.fault.is_some() && seed.desired.is_none());
     // The faults found from here on are reported and block no action.
-    if let Some(fault) = network_fault(view) {
-        findings.network.worsen(fault);
-    }
-    if let Some(fault) = seed.fault {
-        findings.guest.worsen(fault);
-    }
+    findings.add_faults(network_fault(view), seed.fault);
     let (seed, writes_seed) = (seed.desired, seed.action);
     let mut desired = (!held).then(|| {
         let attachments = Attachments {
@@ -168,16 +160,9 @@ fn on<'a>(
         };
         render(machine, block, observed, view, &attachments)
     });
-    let reservations = desired.as_mut().and_then(|desired| {
-        let metadata = guest.and_then(|guest| guest.metadata.as_ref());
-        let found = entries(machine, &desired.nics, metadata, view);
-        desired.metadata.as_mut()?.dhcp = found.records;
-        found
-            .fault
-            .into_iter()
-            .for_each(|fault| findings.network.worsen(fault));
-        found.action
-    });
+    let reservations = desired
+        .as_mut()
+        .and_then(|desired| reserve(machine, desired, view, &mut findings.network));
     let mut steps = Steps::default();
     steps.actions.extend(volumes.actions.iter().cloned());
     // Each seed is a volume of its own: none is written before the domain can be defined with it.
@@ -210,12 +195,7 @@ fn on<'a>(
             &metadata.cloned().unwrap_or_default(),
             now,
         );
-        findings.restart.clone_from(&power.last);
-        findings.stays_off = power.stays_off;
-        if power.failed {
-            findings.guest.worsen(failed(&view.host));
-        }
-        findings.restarts = power.restarts;
+        findings.add_power(&power, &view.host);
         steps.add_power(power, desired.is_some() && !is_refused);
     }
     // First what makes room for the growth.
@@ -244,6 +224,26 @@ fn on<'a>(
     let mut plan = report(machine, observed, now, &findings, steps.actions);
     plan.requeue_after = plan.requeue_after.or(steps.requeue_after);
     plan
+}
+
+impl Findings<'_> {
+    fn add_faults(&mut self, network: Option<Fault>, guest: Option<Fault>) {
+        if let Some(fault) = network {
+            self.network.worsen(fault);
+        }
+        if let Some(fault) = guest {
+            self.guest.worsen(fault);
+        }
+    }
+
+    fn add_power(&mut self, power: &Power, host: &str) {
+        self.restart.clone_from(&power.last);
+        self.stays_off = power.stays_off;
+        self.restarts = power.restarts;
+        if power.failed {
+            self.guest.worsen(failed(host));
+        }
+    }
 }
 
 /// With the faults of the addresses of network cards.
@@ -308,63 +308,6 @@ fn failed(host: &str) -> Fault {
         "QEMU of the guest crashed or did not start: its log on LibvirtHost '{host}' (/var/log/libvirt/qemu) has the cause; the guest is started again every half minute"
     );
     Fault::new("VMFailed", message)
-}
-
-/// The actions, and when to observe their result.
-#[derive(Debug, Default)]
-struct Steps {
-    actions: Vec<Action>,
-    requeue_after: Option<Duration>,
-}
-
-impl Steps {
-    /// Takes out the start of a guest whose address another Machine has.
-    fn keep_off(&mut self, machine: &Machine) {
-        let starts = |action: &Action| matches!(action, Action::Start { .. });
-        let keeps_off = machine.addresses.keeps_off();
-        self.actions.retain(|action| !(keeps_off && starts(action)));
-    }
-
-    /// The definition first: a device that is plugged in then has the address that it has after a restart.
-    fn define_or_hot_plug(
-        &mut self,
-        desired: &Domain,
-        guest: Option<&Guest>,
-        changes: &[Difference],
-    ) {
-        if guest.and_then(|guest| guest.defined.as_ref()) != Some(desired) {
-            self.actions.push(Action::Define(Box::new(desired.clone())));
-            self.requeue_after = Some(Duration::ZERO);
-            return;
-        }
-        for live in changes.iter().filter_map(|change| change.live.as_ref()) {
-            // A balloon reaches its size at the guest's own pace, and a guest may have none.
-            if !matches!(live, LiveUpdate::SetMemory(_)) {
-                self.requeue_after = Some(SOON);
-            }
-            self.actions.push(Action::HotPlug(Box::new(live.clone())));
-        }
-    }
-
-    /// Sets the password of the screen, and observes it at once.
-    fn add_screen(&mut self, screen: Option<Action>) {
-        if let Some(screen) = screen {
-            self.actions.push(screen);
-            self.requeue_after = Some(Duration::ZERO);
-        }
-    }
-
-    /// A guest is not started while an object that it needs is absent. A stop is always carried out.
-    fn add_power(&mut self, power: Power, may_start: bool) {
-        let starts = power
-            .actions
-            .iter()
-            .any(|step| matches!(step, Action::Start { .. }));
-        if may_start || !starts {
-            self.actions.extend(power.actions);
-            self.requeue_after = self.requeue_after.or(power.requeue_after);
-        }
-    }
 }
 
 /// The networks that the guest is connected to.

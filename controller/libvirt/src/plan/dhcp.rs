@@ -9,8 +9,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use common::render::libvirt::{DhcpRecord, DomainMetadata, Nic, NicSource};
-use controller_core::conditions::Fault;
+use common::render::libvirt::{DhcpRecord, Domain, DomainMetadata, Nic, NicSource};
+use controller_core::conditions::{Fault, Outcome};
 use controller_core::machine::Machine;
 
 use super::action::Action;
@@ -20,17 +20,34 @@ use crate::observed::HostView;
 
 /// What the DHCP servers of the host's networks are to have for a Machine.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Entries {
+struct Entries {
     /// For the domain's metadata.
-    pub(super) records: Vec<DhcpRecord>,
+    records: Vec<DhcpRecord>,
     /// The change; `None`: the servers have what they are to have.
-    pub(super) action: Option<Action>,
+    action: Option<Action>,
     /// An entry of an administrator stands against one.
-    pub(super) fault: Option<Fault>,
+    fault: Option<Fault>,
+}
+
+/// Records the entries of the cards in the desired domain. Returns the action that makes and removes entries.
+pub(super) fn reserve(
+    machine: &Machine,
+    desired: &mut Domain,
+    view: &HostView,
+    network: &mut Outcome,
+) -> Option<Action> {
+    let guest = view.guest.as_ref();
+    let present = guest.and_then(|guest| guest.metadata.as_ref());
+    let found = entries(machine, &desired.nics, present, view);
+    desired.metadata.as_mut()?.dhcp = found.records;
+    if let Some(fault) = found.fault {
+        network.worsen(fault);
+    }
+    found.action
 }
 
 /// `cards`: those of the desired domain; `metadata`: that of the present one.
-pub(super) fn entries(
+fn entries(
     machine: &Machine,
     cards: &[Nic],
     metadata: Option<&DomainMetadata>,

@@ -24,6 +24,7 @@ mod release;
 mod room;
 mod seed;
 mod status;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod volumes;

@@ -1,0 +1,71 @@
+//! The actions of a pass over a Machine that is not under deletion, in their order.
+
+use std::time::Duration;
+
+use common::render::libvirt::{Difference, Domain, LiveUpdate};
+use controller_core::machine::Machine;
+
+use super::action::Action;
+use super::power::Power;
+use crate::observed::Guest;
+
+/// Pause before the next pass after a change that needs the guest's cooperation, while an image is fetched,
+/// or while a part of the host cannot be read.
+pub(super) const SOON: Duration = Duration::from_secs(10);
+
+/// The actions, and when to observe their result.
+#[derive(Debug, Default)]
+pub(super) struct Steps {
+    pub(super) actions: Vec<Action>,
+    pub(super) requeue_after: Option<Duration>,
+}
+
+impl Steps {
+    /// Takes out the start of a guest whose address another Machine has.
+    pub(super) fn keep_off(&mut self, machine: &Machine) {
+        let starts = |action: &Action| matches!(action, Action::Start { .. });
+        let keeps_off = machine.addresses.keeps_off();
+        self.actions.retain(|action| !(keeps_off && starts(action)));
+    }
+
+    /// The definition first: a device that is plugged in then has the address that it has after a restart.
+    pub(super) fn define_or_hot_plug(
+        &mut self,
+        desired: &Domain,
+        guest: Option<&Guest>,
+        changes: &[Difference],
+    ) {
+        if guest.and_then(|guest| guest.defined.as_ref()) != Some(desired) {
+            self.actions.push(Action::Define(Box::new(desired.clone())));
+            self.requeue_after = Some(Duration::ZERO);
+            return;
+        }
+        for live in changes.iter().filter_map(|change| change.live.as_ref()) {
+            // A balloon reaches its size at the guest's own pace, and a guest may have none.
+            if !matches!(live, LiveUpdate::SetMemory(_)) {
+                self.requeue_after = Some(SOON);
+            }
+            self.actions.push(Action::HotPlug(Box::new(live.clone())));
+        }
+    }
+
+    /// Sets the password of the screen, and observes it at once.
+    pub(super) fn add_screen(&mut self, screen: Option<Action>) {
+        if let Some(screen) = screen {
+            self.actions.push(screen);
+            self.requeue_after = Some(Duration::ZERO);
+        }
+    }
+
+    /// A guest is not started while an object that it needs is absent. A stop is always carried out.
+    pub(super) fn add_power(&mut self, power: Power, may_start: bool) {
+        let starts = power
+            .actions
+            .iter()
+            .any(|step| matches!(step, Action::Start { .. }));
+        if may_start || !starts {
+            self.actions.extend(power.actions);
+            self.requeue_after = self.requeue_after.or(power.requeue_after);
+        }
+    }
+}
