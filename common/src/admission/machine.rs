@@ -460,7 +460,10 @@ fn resolve(
         catalog,
     };
     rules::check_policies(&governed, &policies, findings);
-    let block = rules::resolve(&intent, &merged, &pins, settings.max_vcpus, findings);
+    // A move to another backend is refused as such: what else depends on the backend is judged on the present one.
+    let judged = stored_backend.unwrap_or(backend);
+    let vcpus = settings.max_vcpus;
+    let block = rules::resolve(&intent, &merged, &pins, judged, vcpus, findings);
     let reviewed = Reviewed {
         object,
         backend,

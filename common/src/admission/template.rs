@@ -96,7 +96,7 @@ fn check(
         unspecified_efi_state: false,
         defaults: ImageDefaults::default(),
     };
-    rules::resolve(&intent, &merged, &pins, VCPUS_MAX, findings);
+    rules::resolve(&intent, &merged, &pins, pins.backend, VCPUS_MAX, findings);
     rules::check_template(&merged, catalog, settings, findings);
     fields
 }

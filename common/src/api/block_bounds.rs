@@ -45,12 +45,18 @@ impl Normalized {
                 within(format!("{list}[{name}].size"), size, least, most)?;
             }
         }
-        if let (Backend::Libvirt, Some(disk)) = (self.backend, self.existing_disks.first()) {
-            return Err(OutOfBounds {
-                field: format!("existingDisks[{}].claimName", disk.name),
-                value: quoted(disk.source()),
-                allowed: "a libvirt host has no claims".to_owned(),
-            });
+        for disk in &self.existing_disks {
+            let (field, has_it) = match self.backend {
+                Backend::Kubevirt => ("claimName", (true, false)),
+                Backend::Libvirt => ("volumeName", (false, true)),
+            };
+            if (disk.claim_name.is_some(), disk.volume_name.is_some()) != has_it {
+                return Err(OutOfBounds {
+                    field: format!("existingDisks[{}]", disk.name),
+                    value: quoted(disk.source()),
+                    allowed: format!("{field} alone"),
+                });
+            }
         }
         let mut cards = BTreeSet::new();
         let mut names = self.networks.iter().map(|nic| &nic.name);

@@ -67,8 +67,8 @@ pub(crate) fn machine() -> [Value; 14] {
         ),
         on(
             Backend::Libvirt,
-            "!has(self.disks) || self.disks.all(d, !has(d.selector) && !has(d.volumeName) && !has(d.claimName))",
-            "selector, volumeName and claimName of a disk need backend: kubevirt",
+            "!has(self.disks) || self.disks.all(d, !has(d.selector) && !has(d.claimName))",
+            "selector and claimName of a disk need backend: kubevirt",
         ),
         on(
             Backend::Libvirt,

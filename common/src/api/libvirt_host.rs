@@ -95,6 +95,12 @@ pub struct LibvirtHostSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::LibvirtName>")]
     pub console_log_pool: Option<String>,
+    /// Pools with volumes that exist already and that Machines use as disks as they are (disks[].volumeName), at most 64,
+    /// each for the namespaces that it names. The controller creates, changes and deletes nothing in them, so no pool of
+    /// storage, images or logs can be one. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = bounds::HOST_CLASSES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["pool"]))]
+    pub existing_volumes: Option<Vec<ExistingVolumes>>,
     /// Prefixes of the URLs that images may be fetched from, redirects included, at most 64: scheme, host
     /// and port exactly, the path by whole segments, such as https://images.example.com/os/. Servers
     /// listed here may have private addresses. Default: any URL whose server has public addresses only.
@@ -118,6 +124,12 @@ impl LibvirtHostSpec {
         let offers = self.storage.iter().flatten();
         let pools = offers.map(|offer| offer.pool.clone());
         pools.chain(self.image_pool.clone()).collect()
+    }
+
+    /// The pool with existing volumes for the Machines of a namespace.
+    pub fn existing_volumes_of(&self, namespace: &str) -> Option<&ExistingVolumes> {
+        let mut offers = self.existing_volumes.iter().flatten();
+        offers.find(|offer| offer.namespaces.iter().any(|it| it == namespace))
     }
 }
 
@@ -189,6 +201,21 @@ pub struct HostStorage {
     /// as its backing file, copy copies the image. Format raw needs copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provisioning: Option<Provisioning>,
+}
+
+/// A pool with volumes that exist already, for the Machines of some namespaces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExistingVolumes {
+    /// Format of the volumes: raw or qcow2. It is not detected, because a guest can write the header of an image into its
+    /// raw disk.
+    pub format: VolumeFormat,
+    /// Namespaces whose Machines may use the volumes, 1 to 256. A host has one such pool for a namespace.
+    #[schemars(with = "Vec<schema::Label>", length(min = 1, max = bounds::HOST_NETWORKS_MAX), extend("x-kubernetes-list-type" = "set"))]
+    pub namespaces: Vec<String>,
+    /// Name of the libvirt storage pool.
+    #[schemars(with = "schema::LibvirtName")]
+    pub pool: String,
 }
 
 /// A network that a host offers, and the network or bridge behind it.

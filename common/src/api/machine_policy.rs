@@ -184,7 +184,7 @@ pub struct ImagePolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<schema::UrlPrefixText>>", length(max = bounds::POLICY_ITEMS_MAX))]
     pub sources: Option<Vec<String>>,
-    /// Whether images may be copies of PersistentVolumeClaims, and disks may be existing claims (claimName).
+    /// Whether images may be copies of PersistentVolumeClaims, and disks may be existing claims (claimName) or, on libvirt, existing volumes (volumeName).
     /// Default true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claims: Option<bool>,

@@ -52,8 +52,8 @@ pub struct Normalized {
     /// Screen. Absent: VNC without a password and with the backend's own graphics card, as in blocks of version 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub display: Option<NormalizedDisplay>,
-    /// Disks on claims that exist and are used as they are, on KubeVirt only. No list of the controller's own volumes has
-    /// them, so nothing creates, changes or deletes one. Absent: none.
+    /// Disks on claims or volumes of a libvirt host that exist and are used as they are. No list of the controller's own
+    /// volumes has them, so nothing creates, changes or deletes one. Absent: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = bounds::DISKS_MAX))]
     pub existing_disks: Vec<ExistingDisk>,
@@ -331,7 +331,7 @@ pub struct PinnedDataSource {
     pub namespace: String,
 }
 
-/// A disk of a machine on a claim that exists and is used as it is.
+/// A disk of a machine on a claim, or on a volume of a libvirt host, that exists and is used as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExistingDisk {
@@ -341,9 +341,10 @@ pub struct ExistingDisk {
     pub boot_order: Option<u32>,
     /// Bus that the disk is attached to in the guest.
     pub bus: DiskBus,
-    /// Name of the PersistentVolumeClaim in the Machine's namespace.
-    #[schemars(with = "schema::ObjectName")]
-    pub claim_name: String,
+    /// Name of the PersistentVolumeClaim in the Machine's namespace; on KubeVirt only, where every such disk has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::ObjectName>")]
+    pub claim_name: Option<String>,
     /// Name of the disk.
     #[schemars(with = "schema::Label")]
     pub name: String,
@@ -354,12 +355,18 @@ pub struct ExistingDisk {
     /// Whether several machines may have the disk at the same time. Absent: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shareable: bool,
+    /// Name of the volume in the pool with existing volumes that the host offers; on libvirt only, where every such disk
+    /// has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::ObjectName>")]
+    pub volume_name: Option<String>,
 }
 
 impl ExistingDisk {
-    /// Name of the claim that the disk is on.
+    /// Name of the claim or volume that the disk is on.
     pub fn source(&self) -> &str {
-        &self.claim_name
+        let source = self.claim_name.as_ref().or(self.volume_name.as_ref());
+        source.map_or("", String::as_str)
     }
 }
 

@@ -55,6 +55,8 @@ pub struct HostRow {
     pub image_pool: bool,
     /// Whether it has a pool for logs of consoles.
     pub console_log_pool: bool,
+    /// Namespaces whose Machines may use existing volumes of it.
+    pub existing_volumes: BTreeSet<String>,
     /// Whether it emulates TPMs; `None` before the host was reached for the first time.
     pub tpm: Option<bool>,
     /// Prefixes of URLs that it fetches images from; `None`: any that leads to a public address.
@@ -74,6 +76,8 @@ impl HostRow {
         allocatable: Option<HostResources>,
     ) -> Self {
         let classes = spec.storage.unwrap_or_default().into_iter();
+        let offers = spec.existing_volumes.unwrap_or_default().into_iter();
+        let namespaces = offers.flat_map(|offer| offer.namespaces);
         Self {
             name,
             labels,
@@ -82,6 +86,7 @@ impl HostRow {
             networks: spec.networks.unwrap_or_default(),
             image_pool: spec.image_pool.is_some(),
             console_log_pool: spec.console_log_pool.is_some(),
+            existing_volumes: namespaces.collect(),
             tpm: None,
             image_sources: spec.image_sources,
             allocatable,
@@ -105,6 +110,7 @@ impl HostRow {
             }
             Need::Images => self.image_pool,
             Need::Tpm => self.tpm != Some(false),
+            Need::ExistingVolumes(namespace) => self.existing_volumes.contains(&**namespace),
             Need::Source(url) => {
                 self.image_pool && url.check(self.image_sources.as_deref()).is_ok()
             }
@@ -128,6 +134,8 @@ pub enum Need<'a> {
     Images,
     /// Emulation of a TPM 2.0.
     Tpm,
+    /// A pool with existing volumes for the Machines of a namespace.
+    ExistingVolumes(Cow<'a, str>),
     /// A source of images.
     Source(SourceUrl),
 }
@@ -142,6 +150,11 @@ impl<'a> Need<'a> {
     /// A storage class.
     pub fn class(name: &'a str) -> Self {
         Self::Class(name.into())
+    }
+
+    /// Existing volumes for a namespace.
+    pub fn existing_volumes(namespace: &str) -> Self {
+        Self::ExistingVolumes(namespace.to_owned().into())
     }
 
     /// The source of an image; `None` if nothing is fetched, or not by the controller.
@@ -169,6 +182,9 @@ impl fmt::Display for Need<'_> {
             } => write!(f, "VLAN {vlan} on network '{bridge}'"),
             Self::Images => f.write_str("an imagePool"),
             Self::Tpm => f.write_str("an emulated TPM"),
+            Self::ExistingVolumes(namespace) => {
+                write!(f, "existing volumes for namespace '{namespace}'")
+            }
             Self::Source(url) => write!(f, "image source '{url}'"),
         }
     }

@@ -8,6 +8,7 @@
 //! Claims need no index of their own: a claim's name can be split into Machine and disk at each of its
 //! dashes only. Every query takes a few lookups, however many Machines there are.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use super::unreadable;
 use super::usage::{Sum, Usage};
 use crate::api::choice::Backend;
-use crate::api::normalized::Normalized;
+use crate::api::normalized::{ExistingDisk, Normalized};
 use crate::mac::Mac;
 use crate::names;
 
@@ -72,6 +73,19 @@ pub struct ClaimUser {
     pub is_shareable: bool,
 }
 
+/// The name by which Machines are compared that are on one claim, or on one volume of a libvirt host.
+fn existing_key(disk: &ExistingDisk) -> Cow<'_, str> {
+    match &disk.volume_name {
+        Some(volume) => volume_key(volume).into(),
+        None => disk.source().into(),
+    }
+}
+
+/// The same of a volume of a libvirt host. No claim has a name with a slash.
+pub(crate) fn volume_key(volume: &str) -> String {
+    format!("volume/{volume}")
+}
+
 /// The values of a Machine that no other Machine may have, and its share of the quota.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineRow {
@@ -116,7 +130,10 @@ impl MachineRow {
         // digest, so they cannot conflict.
         let has_claims = block.backend == Backend::Kubevirt;
         let existing = block.existing_disks.iter();
-        let existing = existing.map(|disk| (disk.source(), disk.shareable));
+        let existing: Vec<_> = existing
+            .map(|disk| (existing_key(disk), disk.shareable))
+            .collect();
+        let existing = existing.iter().map(|(key, shareable)| (&**key, *shareable));
         Self {
             usage: Usage::of(block),
             ..Self::new(cards, disks.filter(|_| has_claims)).with_existing_claims(existing)

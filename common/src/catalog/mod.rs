@@ -33,6 +33,7 @@ pub use self::kept::{
     Asking, Counted, KeptByNamespace, kept_by_namespace, kept_disks, usage_beside,
     usage_of_namespace,
 };
+pub(crate) use self::machines::volume_key;
 pub use self::machines::{Card, ClaimUser, MachineName, MachineRow, Machines, OtherCard};
 pub use self::policies::{Bridge, Labels, Limits, Policy, Quota, policies_of, vlan_range};
 pub use self::segments::Segment;

@@ -125,7 +125,7 @@ pub(super) fn requests<'a>(
         )
     };
     let imported = |item: &&Item<'a, Cdrom>| boot::is_imported(item, backend);
-    let disks = disks::existing::own(merged).map(of_disk);
+    let disks = disks::existing::own(merged, backend).map(of_disk);
     disks
         .chain(merged.cdroms.iter().filter(imported).map(of_cdrom))
         .collect()

@@ -1,4 +1,4 @@
-//! Existing claims that disks are on, compared with the claims and Machines of the namespace.
+//! Existing claims and volumes that disks are on, compared with the claims and Machines of the namespace.
 //!
 //! Only claims that the stored Machine is not on are checked. The catalog may lag behind, so the controller compares
 //! Machines as well, and looks for pods and VirtualMachines that use a claim before it starts a guest.
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::api::choice::Backend;
 use crate::api::machine::Disk;
-use crate::catalog::ClaimUser;
+use crate::catalog::{ClaimUser, volume_key};
 use crate::code::Code;
 use crate::names;
 use crate::normalize::{Item, Leaf};
@@ -27,18 +27,55 @@ rules! {
             because "The Machine waits until the claim exists; the controller never creates it."
             fix "Correct the name, or create or restore the claim."
             crd Nothing,
+        Refuse VolumeInUse = "Another Machine of the namespace has a disk on the volume of a libvirt host that this disk is to be on."
+            because "Two guests that write to one volume destroy its file system."
+            fix "Name another volume, or remove the disk from the other Machine first. A raw volume can be shared: set `shareable: true` at the disk in every Machine."
+            crd Nothing,
     }
 }
 
 /// Rules [`Code::ClaimInUse`] and [`Code::ClaimNotFound`] for every disk.
 fn existing_claims(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
-    if lookup.backend != Backend::Kubevirt {
-        return;
+    if lookup.is_on_libvirt() {
+        return existing_volumes(lookup, findings);
     }
     for item in &lookup.merged.disks {
         let leaf = item.pick("claimName", |disk| disk.claim_name.as_deref());
         if let Some(claim) = leaf.value.filter(|claim| form::is_object_name(claim)) {
             existing_claim(item, leaf, claim, lookup, findings);
+        }
+    }
+}
+
+/// Rule [`Code::VolumeInUse`] for every disk. Whether the host has the volume, and whether a domain of others uses it, the
+/// controller sees there.
+fn existing_volumes(lookup: &Lookup<'_>, findings: &mut Findings) {
+    for item in &lookup.merged.disks {
+        let leaf = existing::source(item, Backend::Libvirt);
+        let Some(volume) = leaf.value.filter(|volume| form::is_object_name(volume)) else {
+            continue;
+        };
+        let is_shareable = existing::shareable(item).value == Some(true);
+        let stored = lookup
+            .stored
+            .into_iter()
+            .flat_map(|block| &block.existing_disks);
+        let mut same = stored.filter(|disk| disk.source() == volume);
+        if same.any(|disk| disk.shareable == is_shareable) {
+            continue;
+        }
+        let users = lookup
+            .catalog
+            .claim_users(lookup.machine, &volume_key(volume));
+        let other = users
+            .iter()
+            .find(|user| !(is_shareable && user.is_shareable));
+        if let Some(ClaimUser { machine, .. }) = other {
+            let detail = format!(
+                "Machine '{machine}' has a disk on it, and a volume is shared only if every Machine sets 'shareable: true' at the disk; name another volume, or remove the disk there first"
+            );
+            let fault = Violation::new(leaf.path, Code::VolumeInUse, Kind::Duplicate, detail);
+            findings.deny(fault.text(volume));
         }
     }
 }
@@ -94,7 +131,7 @@ fn existing_claim(
 /// The disk of the Machine itself whose own volume the claim is, or was until this update.
 fn own_disk<'l>(lookup: &'l Lookup<'_>, claim: &str) -> Option<&'l str> {
     let machine = lookup.machine.name;
-    let own = existing::own(lookup.merged);
+    let own = existing::own(lookup.merged, lookup.backend);
     let own = own.filter_map(|item| item.name().value);
     let stored = lookup.stored.into_iter().flat_map(|block| &block.disks);
     let stored = stored.map(|disk| disk.name.as_str());

@@ -11,7 +11,7 @@ mod images;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::api::choice::VirtType;
+use crate::api::choice::{Backend, VirtType};
 use crate::api::normalized::Normalized;
 use crate::catalog::{Catalog, HostRow, Need};
 use crate::code::Code;
@@ -48,6 +48,10 @@ rules! {
             because "libvirt emulates a TPM with swtpm; a host without it refuses to start the machine."
             fix "Install swtpm on a LibvirtHost, or drop `tpm`."
             crd Nothing,
+        Refuse VolumesNotOffered = "A disk is to be on an existing volume, and no LibvirtHost offers any to the namespace."
+            because "The volumes of a host are not the namespace's. Its administrator says which pool the Machines of a namespace may take disks from."
+            fix "Add the pool with the namespace to `existingVolumes` of a LibvirtHost, or drop `volumeName`."
+            crd Nothing,
         Refuse ImageSourceNotAllowed = "No LibvirtHost fetches images from the source of an image, or a MachinePolicy does not allow it."
             because "The controller fetches images inside the operator's network. `imageSources` of a LibvirtHost say from where; without them only servers with public addresses are allowed. A policy says which images the Machines of a namespace are made from."
             fix "Take a source that the message lists, or add the prefix of the URL to `imageSources` of a LibvirtHost or to `images.sources` of the policy."
@@ -82,7 +86,7 @@ struct Guest<'a> {
 impl Guest<'_> {
     /// Whether a disk names no class and no default was found for it.
     fn lacks_class(&self) -> bool {
-        existing::own(self.merged).any(|item| {
+        existing::own(self.merged, Backend::Libvirt).any(|item| {
             let leaf = item.pick("storageClass", |disk| disk.storage_class.as_deref());
             let is_open = ClassRequest::of(leaf.value).is_open();
             let name = item.name().value;
@@ -114,7 +118,7 @@ impl Requirement<'_> {
 }
 
 /// Rules [`Code::NoLibvirtHost`], [`Code::NoHostSelected`], [`Code::NetworkNotOffered`],
-/// [`Code::NoImagePool`], [`Code::TpmNotOffered`], [`Code::ImageSourceNotAllowed`], [`Code::NoHostFits`] and [`Code::HypervEmulated`].
+/// [`Code::NoImagePool`], [`Code::TpmNotOffered`], [`Code::VolumesNotOffered`], [`Code::ImageSourceNotAllowed`], [`Code::NoHostFits`] and [`Code::HypervEmulated`].
 fn hosts(lookup: &Lookup<'_>, classes: &mut BTreeMap<String, String>, findings: &mut Findings) {
     if lookup.is_on_libvirt() {
         let guest = Guest {
@@ -214,7 +218,7 @@ fn requirements<'a>(
 ) -> Vec<Requirement<'a>> {
     let merged = guest.merged;
     let mut requirements = Vec::new();
-    for item in existing::own(merged) {
+    for item in existing::own(merged, Backend::Libvirt) {
         let leaf = item.pick("storageClass", |disk| disk.storage_class.as_deref());
         let class = match ClassRequest::of(leaf.value) {
             ClassRequest::Named(class) => Some(class),
@@ -264,6 +268,14 @@ fn requirements<'a>(
             None => {}
         }
     }
+    for item in &merged.disks {
+        let leaf = existing::source(item, Backend::Libvirt);
+        requirements.extend(leaf.value.map(|_| Requirement {
+            need: Need::existing_volumes(guest.namespace),
+            path: leaf.path,
+            value: leaf.value,
+        }));
+    }
     requirements.extend(images::requirements(merged));
     requirements.extend(state::requested_tpm(merged).map(|_| Requirement {
         need: Need::Tpm,
@@ -292,7 +304,10 @@ fn needs_of<'a>(block: &'a Normalized, namespace: &str, catalog: &dyn Catalog) -
     });
     let images = images::needs_of(block);
     let tpm = block.tpm.map(|_| Need::Tpm);
-    classes.chain(networks).chain(images).chain(tpm).collect()
+    let existing = block.existing_disks.first();
+    let existing = existing.map(|_| Need::existing_volumes(namespace));
+    let needs = classes.chain(networks).chain(images);
+    needs.chain(tpm).chain(existing).collect()
 }
 
 /// Rule [`Code::NoLibvirtHost`].
@@ -349,6 +364,12 @@ fn not_offered(requirement: &Requirement<'_>, hosts: &[Arc<HostRow>], findings: 
                 Kind::Forbidden,
                 detail,
             ));
+        }
+        Need::ExistingVolumes(namespace) => {
+            let detail = format!(
+                "no LibvirtHost offers existing volumes to namespace '{namespace}'; add a pool to existingVolumes of one"
+            );
+            findings.deny(requirement.fault(Code::VolumesNotOffered, Kind::Forbidden, detail));
         }
         Need::Source(_) => images::source_not_allowed(requirement, hosts, findings),
     }
@@ -422,7 +443,7 @@ fn no_host_fits(
         Need::Images | Need::Tpm => {
             Violation::new(requirement.path, Code::NoHostFits, Kind::Forbidden, detail)
         }
-        Need::Class(_) | Need::Network { .. } | Need::Source(_) => {
+        Need::Class(_) | Need::Network { .. } | Need::Source(_) | Need::ExistingVolumes(_) => {
             requirement.fault(Code::NoHostFits, Kind::Invalid, detail)
         }
     };

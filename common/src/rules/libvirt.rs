@@ -17,7 +17,7 @@ rules! {
     "libvirt" Check::Lookup(bound_volumes), on MACHINES, Always {
         Refuse VolumeNeedsKubevirt = "A disk on libvirt chooses a PersistentVolume or a claim."
             because "A PersistentVolume is mounted by a node of the cluster; a libvirt host has pools of its own."
-            fix "Remove `selector`, `volumeName` and `claimName`, or use `backend: kubevirt`."
+            fix "Remove `selector` and `claimName`, or use `backend: kubevirt`. A volume of a host that exists already is named in `volumeName`."
             crd Some,
     }
     "libvirt" Check::Lookup(sources), on MACHINES, Always {
@@ -40,10 +40,10 @@ fn bound_volumes(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings
         let selector = item.pick("selector", |disk| disk.selector.as_ref().map(|_| ()));
         let claim = item.pick("claimName", |disk| disk.claim_name.as_ref().map(|_| ()));
         let name = item.pick("volumeName", |disk| disk.volume_name.as_ref().map(|_| ()));
-        for leaf in [selector, name, claim]
-            .iter()
-            .filter(|leaf| leaf.value.is_some())
-        {
+        // In the Machine it is that of a volume of the host.
+        let name = Some(name).filter(|leaf| !leaf.path.is_from_user());
+        let leaves = [selector, claim].into_iter().chain(name);
+        for leaf in leaves.filter(|leaf| leaf.value.is_some()) {
             let detail = "a libvirt host cannot use volumes and claims of the cluster; remove it, or use backend: kubevirt";
             let code = Code::VolumeNeedsKubevirt;
             let violation = Violation::new(leaf.path, code, Kind::Forbidden, detail);

@@ -274,7 +274,11 @@ pub fn normalize(intent: &Intent<'_>, pins: &Pins, findings: &mut Findings) -> O
     let merged = merge(intent, &pins.template)
         .with_images(&pins.images)
         .with_defaults(pins.defaults);
-    resolve(intent, &merged, pins, VCPUS_MAX, findings)
+    let named = merged.user().backend.as_deref().and_then(Backend::parse);
+    // An unknown backend is one violation. Rules that depend on the backend then check against the
+    // pinned one; their violations are dropped as consequences.
+    let backend = named.unwrap_or(pins.backend);
+    resolve(intent, &merged, pins, backend, VCPUS_MAX, findings)
 }
 
 /// [`normalize`] for an intent that is merged already, with the vCPUs that an administrator allows.
@@ -282,6 +286,7 @@ pub(crate) fn resolve(
     intent: &Intent<'_>,
     merged: &Merged<'_>,
     pins: &Pins,
+    backend: Backend,
     max_vcpus: u32,
     findings: &mut Findings,
 ) -> Option<Normalized> {
@@ -289,13 +294,10 @@ pub(crate) fn resolve(
         Base::IsTemplate => ObjectKind::MachineTemplate,
         Base::Nothing | Base::Template(..) | Base::Unknown => ObjectKind::Machine,
     };
-    let named = merged.user().backend.as_deref().and_then(Backend::parse);
     let subject = Subject {
         merged,
         pins,
-        // An unknown backend is one violation. Rules that depend on the backend then check against the
-        // pinned one; their violations are dropped as consequences.
-        backend: named.unwrap_or(pins.backend),
+        backend,
         max_vcpus,
     };
     let mut parts = Parts::default();

@@ -58,7 +58,7 @@ fn claims(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut 
         ..
     } = *lookup;
     let has_claims = lookup.backend == Backend::Kubevirt && form::is_label(machine.name);
-    let disks = disks::existing::own(lookup.merged);
+    let disks = disks::existing::own(lookup.merged, lookup.backend);
     for disk in disks.filter(|_| has_claims && is_comparable(lookup)) {
         claim(disk.name(), machine, stored, catalog, findings);
     }

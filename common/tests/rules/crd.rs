@@ -74,7 +74,7 @@ const CEL: [(&str, &[Code]); 58] = [
         &[Code::NoDisplay],
     ),
     (
-        "selector, volumeName and claimName of a disk need",
+        "selector and claimName of a disk need",
         &[Code::VolumeNeedsKubevirt],
     ),
     (

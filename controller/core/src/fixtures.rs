@@ -111,10 +111,11 @@ pub fn existing_disk(name: &str, claim: &str) -> ExistingDisk {
     ExistingDisk {
         boot_order: None,
         bus: DiskBus::Virtio,
-        claim_name: claim.into(),
+        claim_name: Some(claim.into()),
         name: name.into(),
         serial: None,
         shareable: false,
+        volume_name: None,
     }
 }
 

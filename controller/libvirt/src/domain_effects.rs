@@ -18,8 +18,7 @@ pub(crate) fn check_domain(
     effect.check(|precondition| match precondition {
         Precondition::LeaseHeld => guard.check(),
         Precondition::NotBoundElsewhere => guard.check_binding(),
-        // No Machine on libvirt has a disk on a volume that existed before it, and the call that removes the definition
-        // names what is kept.
+        // The first is checked where the disks are known, and the call that removes the definition names what is kept.
         Precondition::ExistingDisksFree | Precondition::StateKept => Ok(()),
         // The only other one of these effects: the domain is the Machine's.
         _ => match host.domain(domain_uuid(owner))? {

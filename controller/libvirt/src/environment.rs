@@ -124,6 +124,7 @@ pub(crate) fn host_spec() -> LibvirtHostSpec {
         ]),
         image_pool: Some(POOL.into()),
         console_log_pool: None,
+        existing_volumes: None,
         image_sources: None,
         networks: Some(vec![network]),
         limits: None,
@@ -310,6 +311,18 @@ impl Environment {
         on_host.collect()
     }
 
+    /// The volumes in the pools with existing volumes.
+    fn existing_volumes(&self) -> BTreeSet<VolumeKey> {
+        let state = self.host.state();
+        let offers = self.object.spec.existing_volumes.iter().flatten();
+        let offered = offers.filter_map(|offer| Some((offer, state.pools.get(&offer.pool)?)));
+        let names = offered.flat_map(|(offer, pool)| {
+            let names = pool.volumes.keys();
+            names.map(|name| (offer.pool.clone(), name.clone()))
+        });
+        names.collect()
+    }
+
     fn candidate(&self) -> Candidate {
         let snapshot = self
             .connection()
@@ -319,6 +332,7 @@ impl Environment {
                     info: host.info().unwrap(),
                     pools: host.pools().unwrap(),
                     space_left: [(POOL.to_owned(), u128::MAX)].into(),
+                    existing_volumes: self.existing_volumes(),
                     ..Snapshot::default()
                 })
             });

@@ -15,6 +15,7 @@ mod dhcp;
 mod domain_effects;
 #[cfg(test)]
 pub(crate) mod environment;
+mod existing_disks;
 mod failure;
 mod firmware_state;
 mod guard;

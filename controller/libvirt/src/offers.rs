@@ -4,11 +4,15 @@ use common::api::choice::{HostNetworkType, Provisioning, VolumeFormat};
 use common::api::libvirt_host::{HostStorage, LibvirtHostSpec};
 use common::api::machine::Image;
 use common::api::network::NetworkConfigurationSpec;
-use common::api::normalized::{Normalized, NormalizedDisk};
+use common::api::normalized::{ExistingDisk, Normalized, NormalizedDisk};
 use common::image_source::{SourceUrl, redacted};
 use common::names::DEFAULT_NETWORK;
 use common::render::libvirt::{NicAttachment, NicSource};
 
+use controller_core::machine::Machine;
+use controller_core::objects::Meta as _;
+
+use crate::access::VolumeKey;
 use crate::switches::Switches;
 
 /// The images of the disks and drives.
@@ -30,6 +34,22 @@ pub(crate) fn source_fault(image: &Image, sources: Option<&[String]>) -> Option<
 pub(crate) fn storage<'a>(spec: &'a LibvirtHostSpec, class: &str) -> Option<&'a HostStorage> {
     let mut offers = spec.storage.iter().flatten();
     offers.find(|offer| offer.storage_class == class)
+}
+
+/// The disks of a Machine that are on existing volumes of a host, with pool and volume; none where the host offers no
+/// such pool to its namespace.
+pub(crate) fn existing_volumes<'m>(
+    machine: &'m Machine,
+    spec: &LibvirtHostSpec,
+) -> impl Iterator<Item = (&'m ExistingDisk, VolumeKey)> {
+    let pool = spec.existing_volumes_of(machine.namespace());
+    let pool = pool.map(|offer| offer.pool.clone());
+    let block = machine.desired().into_iter();
+    let disks = block.flat_map(|block| &block.existing_disks);
+    disks.filter_map(move |disk| {
+        let pool = pool.clone()?;
+        Some((disk, (pool, disk.source().to_owned())))
+    })
 }
 
 /// Whether a disk of an image is a copy of it, and no overlay.

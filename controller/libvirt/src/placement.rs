@@ -44,6 +44,7 @@ pub(crate) struct Candidate {
 
 /// The host that gets a Machine; or why none can run it, host by host.
 pub(crate) fn choose<'a>(
+    namespace: &str,
     block: &Normalized,
     networks: &BTreeMap<String, Arc<Network>>,
     hosts: &'a [Candidate],
@@ -51,7 +52,7 @@ pub(crate) fn choose<'a>(
     let mut unfit = Vec::new();
     let mut fit = Vec::new();
     for host in hosts {
-        match fits(block, networks, host) {
+        match fits(namespace, block, networks, host) {
             Ok(load) => {
                 // Without a pool for it the output of the console would be lost.
                 let loses_log =
@@ -76,6 +77,7 @@ pub(crate) fn choose<'a>(
 
 /// How full a host would be with the Machine, as the fuller of vCPUs and memory; or why it cannot run it.
 fn fits(
+    namespace: &str,
     block: &Normalized,
     networks: &BTreeMap<String, Arc<Network>>,
     host: &Candidate,
@@ -118,6 +120,7 @@ fn fits(
             return Err(format!("fetches no such image: {why}"));
         }
     }
+    existing(namespace, block, &host.spec, snapshot)?;
     hardware(block, &snapshot.info)?;
     space(block, &host.spec, snapshot)?;
     room(
@@ -126,6 +129,28 @@ fn fits(
         &snapshot.info,
         host.allocated,
     )
+}
+
+/// Whether the host has the existing volumes that disks are to be on.
+fn existing(
+    namespace: &str,
+    block: &Normalized,
+    spec: &LibvirtHostSpec,
+    snapshot: &Snapshot,
+) -> Result<(), String> {
+    for disk in &block.existing_disks {
+        let Some(offer) = spec.existing_volumes_of(namespace) else {
+            return Err(format!(
+                "offers no existing volumes to namespace '{namespace}'"
+            ));
+        };
+        let key = (offer.pool.clone(), disk.source().to_owned());
+        if !snapshot.existing_volumes.contains(&key) {
+            let (pool, volume) = key;
+            return Err(format!("has no volume '{volume}' in pool '{pool}'"));
+        }
+    }
+    Ok(())
 }
 
 /// Whether the pools have space for all disks.
@@ -246,7 +271,7 @@ mod tests {
     }
 
     fn why(block: &Normalized, host: Candidate) -> String {
-        choose(block, &BTreeMap::new(), &[host]).unwrap_err()
+        choose("default", block, &BTreeMap::new(), &[host]).unwrap_err()
     }
 
     #[test]
@@ -255,7 +280,11 @@ mod tests {
         let mut full = host("gamma");
         full.allocated.cpu = 4;
         let networks = BTreeMap::new();
-        let chosen = |hosts: &[Candidate]| choose(&block(), &networks, hosts).unwrap().to_owned();
+        let chosen = |hosts: &[Candidate]| {
+            choose("default", &block(), &networks, hosts)
+                .unwrap()
+                .to_owned()
+        };
         assert_eq!(chosen(&[beta.clone(), alpha.clone()]), "alpha");
         assert_eq!(chosen(&[full.clone(), beta]), "beta");
         let mut by_memory = host("delta");
@@ -266,7 +295,7 @@ mod tests {
     #[test]
     fn the_message_names_for_each_host_what_it_lacks() {
         assert!(
-            choose(&block(), &BTreeMap::new(), &[])
+            choose("default", &block(), &BTreeMap::new(), &[])
                 .unwrap_err()
                 .contains("create one")
         );

@@ -16,6 +16,8 @@ pub(crate) struct Snapshot {
     pub(crate) pools: Vec<Pool>,
     /// Space that is left for volumes in pools that the host offers, in bytes; pools that cannot be read have none.
     pub(crate) space_left: BTreeMap<String, u128>,
+    /// Volumes in the pools with existing volumes; of a pool that cannot be listed none.
+    pub(crate) existing_volumes: BTreeSet<VolumeKey>,
     /// The digits in the names of the Machines' volumes in these pools.
     pub(crate) owners: BTreeSet<String>,
     /// Whether one of these pools could not be listed: it may have volumes of any Machine.

@@ -5,6 +5,7 @@
 mod addresses;
 mod display;
 mod environment;
+mod existing;
 mod firmware;
 mod guest;
 mod headers;

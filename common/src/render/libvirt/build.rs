@@ -9,7 +9,7 @@ use super::identity::{console_log_name, domain_name, domain_uuid};
 use super::limits::{DiskLimits, GuestLimits};
 use super::metadata::DomainMetadata;
 use crate::api::choice::{AccessMode, Choice as _, CpuMode, FirmwareType, MachineType, OsFamily};
-use crate::api::normalized::{Firmware, Normalized, NormalizedMemory};
+use crate::api::normalized::{AnyDisk, Firmware, Normalized, NormalizedMemory};
 use crate::names;
 use crate::quantity::Bytes;
 use crate::render::identity::Identity;
@@ -114,21 +114,24 @@ fn disks(input: &DomainInput<'_>) -> Vec<Disk> {
         target: String::new(),
         volume,
         read_only: false,
+        shareable: false,
         boot_order: None,
         serial: None,
         address: None,
         limits: input.limits.disk,
     };
-    let disks = block.disks.iter().filter_map(|it| {
+    let disks = block.all_disks().into_iter().filter_map(|it| {
+        let is_read_only = match it {
+            AnyDisk::Own(own) => own.access_mode == AccessMode::ReadOnlyMany,
+            AnyDisk::Existing(_) => false,
+        };
+        let volume = input.volumes.get(it.name())?.clone();
         Some(Disk {
-            read_only: it.access_mode == AccessMode::ReadOnlyMany,
-            boot_order: it.boot_order,
-            serial: it.serial.clone(),
-            ..disk(
-                &it.name,
-                it.bus.as_str(),
-                Some(input.volumes.get(&it.name)?.clone()),
-            )
+            read_only: is_read_only,
+            shareable: it.is_shareable(),
+            boot_order: it.boot_order(),
+            serial: it.serial().map(str::to_owned),
+            ..disk(it.name(), it.bus().as_str(), Some(volume))
         })
     });
     let drive = |name: &str, bus, volume| Disk {

@@ -1,6 +1,7 @@
-//! Disks on claims that exist and are used as they are: nothing about them but how the guest sees them is
+//! Disks on claims, or on volumes of a libvirt host, that exist and are used as they are: nothing about them but how the guest sees them is
 //! the Machine's to choose.
 
+use crate::api::choice::Backend;
 use crate::api::machine::Disk;
 use crate::api::normalized::ExistingDisk;
 use crate::code::Code;
@@ -15,8 +16,8 @@ use super::{default_bus, disk_name, serial};
 
 rules! {
     "disks" Check::Part(existing_disks), on MACHINES_AND_TEMPLATES, Always, and [InvalidObjectName] {
-        Refuse ExistingDiskHasFields = "A disk on an existing claim has a field that only a new volume has."
-            because "The claim is used as it is. A size, a class or a policy beside it would be ignored, and a policy would promise what never happens: the controller neither changes nor deletes it."
+        Refuse ExistingDiskHasFields = "A disk on an existing claim or volume has a field that only a new volume has."
+            because "The claim or volume is used as it is. A size, a class or a policy beside it would be ignored, and a policy would promise what never happens: the controller neither changes nor deletes it."
             fix "Drop the field. If a template gives it, remove the template's disk with `remove: true` and give this disk another name."
             crd Some,
         Refuse ClaimNameInTemplate = "A MachineTemplate names an existing claim."
@@ -25,20 +26,37 @@ rules! {
             crd All,
         Refuse ShareableNeedsExistingDisk = "A disk that has a volume of its own is shareable."
             because "The volume of a disk is one Machine's. What several Machines use together belongs to none of them, so that no deletion of one takes it."
-            fix "Create a ReadWriteMany claim and name it in `claimName`."
-            crd All,
+            fix "Create a ReadWriteMany claim and name it in `claimName`; on libvirt a raw volume, and name it in `volumeName`."
+            crd Some,
     }
 }
 
-/// The existing claim that a disk is on. Without a value the disk gets a volume of its own.
-pub(crate) fn claim<'a>(item: &Item<'a, Disk>) -> Leaf<&'a str> {
+/// The existing claim, or volume of a libvirt host, that a disk is on. Without a value the disk gets a volume of its own.
+/// On KubeVirt, and in a template, `volumeName` is that of a PersistentVolume, which such a volume is made from.
+pub(crate) fn source<'a>(item: &Item<'a, Disk>, backend: Backend) -> Leaf<&'a str> {
+    let volume = item.pick("volumeName", |disk| disk.volume_name.as_deref());
+    if backend == Backend::Libvirt && volume.value.is_some() && volume.path.is_from_user() {
+        return volume;
+    }
     item.pick("claimName", |disk| disk.claim_name.as_deref())
 }
 
 /// The disks that get volumes of their own.
-pub(crate) fn own<'m, 'a>(merged: &'m Merged<'a>) -> impl Iterator<Item = &'m Item<'a, Disk>> {
+pub(crate) fn own<'m, 'a>(
+    merged: &'m Merged<'a>,
+    backend: Backend,
+) -> impl Iterator<Item = &'m Item<'a, Disk>> {
+    let backend = assumed(merged, backend);
     let disks = merged.disks.iter();
-    disks.filter(|item| claim(item).value.is_none())
+    disks.filter(move |item| source(item, backend).value.is_none())
+}
+
+/// A template has no backend. Its volumes are those of KubeVirt: a volume of a host is no template's.
+fn assumed(merged: &Merged<'_>, backend: Backend) -> Backend {
+    match merged.base() {
+        Base::IsTemplate => Backend::Kubevirt,
+        _ => backend,
+    }
 }
 
 /// Whether several Machines may have a disk at the same time.
@@ -49,14 +67,15 @@ pub(crate) fn shareable(item: &Item<'_, Disk>) -> Leaf<bool> {
 /// The disks on existing claims, without boot order.
 fn existing_disks(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
     let Subject { merged, pins, .. } = *subject;
+    let backend = assumed(merged, subject.backend);
     let mut disks = Some(vec![]);
     for item in &merged.disks {
-        let leaf = claim(item);
+        let leaf = source(item, backend);
         if leaf.value.is_none() {
             own_disk(item, findings);
             continue;
         }
-        let disk = existing_disk(merged, item, leaf, pins, findings);
+        let disk = existing_disk(merged, (item, leaf), backend, pins, findings);
         disks = disks.zip(disk).map(|(mut disks, disk)| {
             disks.push(disk);
             disks
@@ -77,8 +96,8 @@ fn own_disk(item: &Item<'_, Disk>, findings: &mut Findings) {
 
 fn existing_disk(
     merged: &Merged<'_>,
-    item: &Item<'_, Disk>,
-    leaf: Leaf<&str>,
+    (item, leaf): (&Item<'_, Disk>, Leaf<&str>),
+    backend: Backend,
     pins: &Pins,
     findings: &mut Findings,
 ) -> Option<ExistingDisk> {
@@ -97,24 +116,26 @@ fn existing_disk(
         findings.deny(Violation::new(leaf.path, code, Kind::Forbidden, detail));
     }
     form::object_name(leaf, findings);
-    for field in other_fields(item) {
+    for field in other_fields(item, backend) {
         findings.deny(beside(leaf, field));
     }
     if findings.violations.len() > before {
         return None;
     }
+    let named = |on: Backend| leaf.value.filter(|_| backend == on).map(str::to_owned);
     Some(ExistingDisk {
         boot_order: None,
         bus: bus?,
-        claim_name: leaf.value?.to_owned(),
+        claim_name: named(Backend::Kubevirt),
         name: name?.to_owned(),
         serial,
         shareable: shareable(item).value.unwrap_or(false),
+        volume_name: named(Backend::Libvirt),
     })
 }
 
 /// The fields of new volumes that the disk has.
-fn other_fields(item: &Item<'_, Disk>) -> Vec<FieldPath> {
+fn other_fields(item: &Item<'_, Disk>, backend: Backend) -> Vec<FieldPath> {
     let field = |name: &'static str, is_set: fn(&Disk) -> bool| {
         let leaf = item.pick(name, |disk| is_set(disk).then_some(()));
         leaf.value.map(|()| leaf.path)
@@ -126,10 +147,16 @@ fn other_fields(item: &Item<'_, Disk>) -> Vec<FieldPath> {
         field("volumeMode", |disk| disk.volume_mode.is_some()),
         field("image", |disk| disk.image.is_some()),
         field("reclaimPolicy", |disk| disk.reclaim_policy.is_some()),
+    ];
+    // A libvirt host has neither.
+    let of_cluster = [
         field("selector", |disk| disk.selector.is_some()),
         field("volumeName", |disk| disk.volume_name.is_some()),
     ];
-    fields.into_iter().flatten().collect()
+    let of_cluster = of_cluster
+        .into_iter()
+        .filter(|_| backend == Backend::Kubevirt);
+    fields.into_iter().chain(of_cluster).flatten().collect()
 }
 
 /// Rule [`Code::ExistingDiskHasFields`].
@@ -144,5 +171,5 @@ fn beside(source: Leaf<&str>, field: FieldPath) -> Violation {
     };
     let code = Code::ExistingDiskHasFields;
     let fault = Violation::new(field, code, Kind::Forbidden, detail);
-    fault.given(source.path)
+    fault.given(source.path).given(FieldPath::field("backend"))
 }

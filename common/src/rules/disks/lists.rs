@@ -89,27 +89,32 @@ fn unique_names(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
     form::unique_names(disks.chain(cdroms), Code::DuplicateDiskName, findings);
 }
 
-/// Rule [`Code::DuplicateVolume`]. An invalid name has a code of its own. On libvirt no disk
-/// is on a claim; for a template, which has no backend, the rule of KubeVirt applies.
+/// Rule [`Code::DuplicateVolume`]. An invalid name has a code of its own. For a template, which has no backend, the rule
+/// of KubeVirt applies.
 fn unique_volumes(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
     let merged = subject.merged;
-    if subject.backend != Backend::Kubevirt && !matches!(merged.base(), Base::IsTemplate) {
-        return;
-    }
+    let backend = match merged.base() {
+        Base::IsTemplate => Backend::Kubevirt,
+        _ => subject.backend,
+    };
     let mut seen = BTreeMap::new();
     for item in &merged.disks {
-        let claim = existing::claim(item);
-        let is_claim = claim.value.is_some();
+        let existing = existing::source(item, backend);
+        let is_existing = existing.value.is_some();
         let bound = item.pick("volumeName", |disk| disk.volume_name.as_deref());
-        let leaf = if is_claim { claim } else { bound };
+        let leaf = if is_existing { existing } else { bound };
         if let Some(volume) = leaf.value
             && form::is_object_name(volume)
             && let Some((name, other)) =
-                seen.insert((is_claim, volume), (item.name().value, leaf.path))
+                seen.insert((is_existing, volume), (item.name().value, leaf.path))
         {
             let other_disk = titled("disk", name);
-            let detail = if is_claim {
-                format!("{other_disk} is on this claim; name another")
+            let detail = if is_existing {
+                let what = match backend {
+                    Backend::Kubevirt => "claim",
+                    Backend::Libvirt => "volume",
+                };
+                format!("{other_disk} is on this {what}; name another")
             } else {
                 format!(
                     "{other_disk} binds this PersistentVolume, and one binds one claim; name another, or remove volumeName"

@@ -127,7 +127,7 @@ fn disks(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
         pins,
         ..
     } = *subject;
-    parts.disks = existing::own(merged)
+    parts.disks = existing::own(merged, backend)
         .map(|item| disk(merged, item, backend, pins, findings))
         .collect::<Vec<_>>()
         .into_iter()

@@ -1,12 +1,14 @@
-//! Where the images of a LibvirtHost are kept, and where they may come from.
+//! The pools of a LibvirtHost beside those of disks: images, logs, volumes that exist; and where images may come from.
 
+use crate::api::choice::VolumeFormat;
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::image_source;
 use crate::violation::{Findings, Kind, Location, Violation};
 
+use super::super::form;
 use super::super::rule::{Check, rules};
-use super::{HostIntent, leaf, libvirt_name};
+use super::{HostIntent, choice, leaf, libvirt_name, required_at};
 
 rules! {
     "libvirthosts" Check::Host(image_pool), on HOSTS, Always, and [InvalidObjectName] {
@@ -19,6 +21,12 @@ rules! {
         Refuse ConsoleLogPoolShared = "The pool for logs of consoles is also a pool of disks or of images."
             because "A guest writes its console without end and any bytes: it could fill the pool of other guests, or make its log look like an image that names a file of the host."
             fix "Define a pool for logs alone on the host, and name it in `consoleLogPool`."
+            crd Nothing,
+    }
+    "libvirthosts" Check::Host(existing_volumes), on HOSTS, Always, and [HostFieldRequired, UnsupportedHostValue, DuplicateOffer, InvalidObjectName] {
+        Refuse ExistingVolumesShared = "A pool with existing volumes is also a pool of disks, images or logs."
+            because "Users name volumes in it. In a pool that the controller uses they could name the disk of another Machine or an image."
+            fix "Define a pool for volumes that exist alone on the host, move them there, and name it in `existingVolumes`."
             crd Nothing,
     }
     "libvirthosts" Check::Host(image_sources), on HOSTS, Always {
@@ -63,6 +71,66 @@ fn console_log_pool(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Fi
         );
         let fault = Violation::new(path, Code::ConsoleLogPoolShared, Kind::Invalid, detail);
         findings.deny(fault.text(pool));
+    }
+}
+
+/// The rules about pools with existing volumes.
+fn existing_volumes(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
+    let (mut namespaces, mut pools) = (vec![], vec![]);
+    for (index, item) in spec.existing_volumes.iter().flatten().enumerate() {
+        let at = |field| FieldPath::item("existingVolumes", index, field);
+        let pool = required_at(
+            leaf(at("pool"), item.pool.as_deref()),
+            "name the pool",
+            findings,
+        );
+        libvirt_name(pool, findings);
+        pools.push(pool);
+        if let Some((name, other)) = pool
+            .value
+            .and_then(|name| Some((name, use_of(spec, name)?)))
+        {
+            let detail = format!(
+                "is also a pool of {other}; define a pool for volumes that exist alone (virsh pool-define-as) and name it here"
+            );
+            let fault = Violation::new(
+                pool.path,
+                Code::ExistingVolumesShared,
+                Kind::Invalid,
+                detail,
+            );
+            findings.deny(fault.text(name));
+        }
+        let fix = "say which format the volumes have: raw or qcow2";
+        let format = required_at(leaf(at("format"), item.format.as_deref()), fix, findings);
+        choice(format, VolumeFormat::Raw, findings);
+        let named = item.namespaces.iter().flatten();
+        if item.namespaces.as_ref().is_none_or(Vec::is_empty) {
+            let fix = "name the namespaces whose Machines may use the volumes";
+            required_at(leaf(at("namespaces"), None), fix, findings);
+        }
+        for namespace in named {
+            if !form::is_label(namespace) {
+                findings.deny(form::invalid_object_label(at("namespaces"), namespace));
+            }
+            namespaces.push(leaf(at("namespaces"), Some(namespace.as_str())));
+        }
+    }
+    form::unique_names(pools, Code::DuplicateOffer, findings);
+    form::unique_names(namespaces, Code::DuplicateOffer, findings);
+}
+
+/// What else the controller uses a pool for.
+fn use_of(spec: &HostIntent, pool: &str) -> Option<&'static str> {
+    let mut storage = spec.storage.iter().flatten();
+    if storage.any(|item| item.pool.as_deref() == Some(pool)) {
+        Some("disks")
+    } else if spec.image_pool.as_deref() == Some(pool) {
+        Some("images")
+    } else if spec.console_log_pool.as_deref() == Some(pool) {
+        Some("logs")
+    } else {
+        None
     }
 }
 

@@ -20,6 +20,7 @@ pub(crate) struct HostIntent {
     pub(crate) storage: Option<Vec<StorageIntent>>,
     pub(crate) image_pool: Option<String>,
     pub(crate) console_log_pool: Option<String>,
+    pub(crate) existing_volumes: Option<Vec<ExistingVolumesIntent>>,
     pub(crate) image_sources: Option<Vec<String>>,
     pub(crate) networks: Option<Vec<NetworkIntent>>,
     pub(crate) limits: Option<LimitsIntent>,
@@ -51,6 +52,13 @@ pub(crate) struct StorageIntent {
     pub(crate) pool: Option<String>,
     pub(crate) format: Option<String>,
     pub(crate) provisioning: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct ExistingVolumesIntent {
+    pub(crate) format: Option<String>,
+    pub(crate) namespaces: Option<Vec<String>>,
+    pub(crate) pool: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -135,7 +135,7 @@ fn reclaim_policies(machine: &Governed<'_>, policy: &Policy, findings: &mut Find
     let Some(allowed) = &policy.reclaim_policies else {
         return;
     };
-    for item in disks::existing::own(machine.merged) {
+    for item in disks::existing::own(machine.merged, machine.backend) {
         let leaf = disks::written_policy(item);
         let reclaim_policy = disks::reclaim_policy(item, machine.pins, &mut Findings::default());
         if let Some(reclaim_policy) = reclaim_policy.filter(|it| !allowed.contains(it)) {

@@ -1,5 +1,6 @@
 //! Images that the policies of a namespace allow.
 
+use crate::api::choice::Backend;
 use crate::api::machine::{Disk, Image};
 use crate::catalog::Policy;
 use crate::code::Code;
@@ -13,11 +14,11 @@ use crate::violation::{Findings, Kind, Violation};
 
 use super::message::allows;
 
-/// Rule [`Code::ImageSourceNotAllowed`] for the images of disks and CD-ROM drives, and for disks on existing claims.
+/// Rule [`Code::ImageSourceNotAllowed`] for the images of disks and CD-ROM drives, and for disks on existing claims and volumes.
 pub(super) fn images(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
     for item in &machine.merged.disks {
         name(item.image_name(), policy, findings);
-        existing_disk(item, policy, findings);
+        existing_disk(item, machine.backend, policy, findings);
         if let Some(image) = item.pick("image", |disk| disk.image.as_ref()).value {
             let at = |field| item.path(field, |disk| disk.image.is_some());
             source(image, &at, policy, findings);
@@ -46,12 +47,21 @@ fn name(leaf: Leaf<&str>, policy: &Policy, findings: &mut Findings) {
     }
 }
 
-/// Rule [`Code::ImageSourceNotAllowed`] for a disk on an existing claim: its content comes from there.
-fn existing_disk(item: &Item<'_, Disk>, policy: &Policy, findings: &mut Findings) {
-    let leaf = existing::claim(item);
+/// Rule [`Code::ImageSourceNotAllowed`] for a disk on an existing claim or volume: its content comes from there.
+fn existing_disk(
+    item: &Item<'_, Disk>,
+    backend: Backend,
+    policy: &Policy,
+    findings: &mut Findings,
+) {
+    let leaf = existing::source(item, backend);
     if let Some(claim) = leaf.value.filter(|_| !policy.allows_claims) {
+        let what = match backend {
+            Backend::Kubevirt => "claims",
+            Backend::Libvirt => "volumes",
+        };
         let detail = format!(
-            "policy '{}' allows no disks on existing claims",
+            "policy '{}' allows no disks on existing {what}",
             policy.name
         );
         let code = Code::ImageSourceNotAllowed;

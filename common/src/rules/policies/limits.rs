@@ -41,7 +41,7 @@ fn limits(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
         });
         amount.check(sizing::largest_memory(merged).path, policy, findings);
     }
-    for item in disks::existing::own(merged) {
+    for item in disks::existing::own(merged, machine.backend) {
         if let Some(size) = disks::size(merged, item, &mut scratch) {
             let stored = stored.and_then(|block| stored_disk(block, item.name().value?));
             let stored = stored.map(|disk| disk.size);

@@ -24,7 +24,7 @@ fn quota(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
     if !quota.is_set() {
         return;
     }
-    let disks = disks::existing::own(machine.merged);
+    let disks = disks::existing::own(machine.merged, machine.backend);
     let stored_disks = machine.stored.into_iter().flat_map(|stored| &stored.disks);
     let Counted { others, returning } = machine.catalog.usage_beside(&Asking {
         machine: machine.machine,
@@ -64,7 +64,7 @@ fn asked(machine: &Governed<'_>) -> Usage {
     let cpu = sizing::topology(merged, VCPUS_MAX, &mut scratch);
     let memory = sizing::guest_memory(merged, &mut scratch);
     let mut storage = 0;
-    for item in disks::existing::own(merged) {
+    for item in disks::existing::own(merged, machine.backend) {
         let size = disks::size(merged, item, &mut scratch);
         storage = size.map(amount).unwrap_or_default().saturating_add(storage);
     }

@@ -57,7 +57,7 @@ rules! {
 fn stored_disks<'u>(
     update: &'u Update<'_>,
 ) -> impl Iterator<Item = (&'u NormalizedDisk, &'u Item<'u, Disk>)> {
-    existing::own(update.merged).filter_map(|item| {
+    existing::own(update.merged, update.backend).filter_map(|item| {
         let same = |disk: &&NormalizedDisk| item.name().value == Some(disk.name.as_str());
         Some((update.old.disks.iter().find(same)?, item))
     })

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::access::{AccessError, Connection, Result, Shutdown};
 use crate::dhcp::{set_dhcp_hosts, undefine};
 use crate::domain_effects::check_domain;
+use crate::existing_disks::{check_free, defined_disks};
 use crate::guard::Guard;
 use crate::images::check::{check_image, check_medium};
 use crate::images::names::{base_of, is_attempt, is_attempt_of, marker, marker_xml};
@@ -65,6 +66,7 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
     {
         let defines = matches!(action, Action::Define(_));
         check_domain(host, guard, effect, &job.owner, defines)?;
+        check_existing_disks(host, job, &action)?;
     }
     match action {
         Action::CreateVolume {
@@ -157,6 +159,24 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
         | Action::RecordOrphan { .. }
         | Action::FetchImage { .. } => Ok(()),
     }
+}
+
+/// Fails if another domain has a volume that existed before the Machine and that the guest would get.
+fn check_existing_disks(host: &mut dyn Connection, job: &Job, action: &Action) -> Result<()> {
+    let (uuid, owner) = (job.uuid, &job.owner);
+    match action {
+        Action::Define(domain) => check_free(host, uuid, owner, &domain.disks)?,
+        Action::Start { .. } => {
+            let disks = defined_disks(host, uuid)?;
+            check_free(host, uuid, owner, &disks)?;
+        }
+        Action::HotPlug(change) => match &**change {
+            LiveUpdate::AttachDisk(disk) => check_free(host, uuid, owner, [disk])?,
+            _ => return Ok(()),
+        },
+        _ => return Ok(()),
+    }
+    job.guard.check()
 }
 
 fn set_display_password(

@@ -269,6 +269,18 @@ fn survey(
         bridges: host.bridges()?,
         ..Snapshot::default()
     };
+    for offer in spec.existing_volumes.iter().flatten() {
+        match host.volumes(&offer.pool) {
+            Ok(volumes) => {
+                let keys = volumes.into_iter().map(|it| (offer.pool.clone(), it.name));
+                snapshot.existing_volumes.extend(keys);
+            }
+            Err(error) if error.is_of_host() => return Err(error),
+            Err(error) => {
+                tracing::debug!(pool = offer.pool, %error, "the volumes of a pool cannot be listed");
+            }
+        }
+    }
     for pool in offered {
         match host.volumes(pool) {
             Ok(volumes) => {
@@ -339,7 +351,11 @@ fn same_offer(a: &Snapshot, b: &Snapshot) -> bool {
             .map(|pool| (pool.name.clone(), pool.active))
             .collect()
     };
-    a.info == b.info && pools(a) == pools(b) && a.networks == b.networks && a.bridges == b.bridges
+    a.info == b.info
+        && pools(a) == pools(b)
+        && a.networks == b.networks
+        && a.bridges == b.bridges
+        && a.existing_volumes == b.existing_volumes
 }
 
 /// The Machines of domains whose state is another one now.

@@ -15,11 +15,12 @@ use crate::access::{
     AccessError, CardAddresses, Connection, DhcpServer, DomainDetail, Volume, VolumeKey,
 };
 use crate::capacity::UNLIMITED;
+use crate::existing_disks::other_user;
 use crate::images::fetches::{FetchKey, Fetches, ImageState};
 use crate::images::names::{image_volume, is_attempt_of, marker};
 use crate::libvirt_host::LibvirtHost;
 use crate::observed::{Guest, HostView};
-use crate::offers::images;
+use crate::offers::{existing_volumes, images};
 use crate::parts::{network_fault, pool_fault, unreadable_pool};
 use crate::plan::disks::{NeededImage, copies, fetched_images, is_defined, sizes, wanted};
 use crate::pool_space::StorageFactor;
@@ -43,6 +44,8 @@ pub(crate) struct HostQuery {
     sizes: Vec<(String, String, u128)>,
     /// Overcommitment of the host's storage.
     factor: StorageFactor,
+    /// Existing volumes that disks are on and that no other guest may have.
+    existing: Vec<VolumeKey>,
     /// Whether a card holds an address.
     has_addresses: bool,
     /// Whether the Machine is under deletion.
@@ -58,6 +61,7 @@ pub(crate) struct HostAnswer {
     space_left: BTreeMap<String, u128>,
     addresses: CardAddresses,
     dhcp: BTreeMap<String, DhcpServer>,
+    volume_users: BTreeMap<VolumeKey, String>,
     network_faults: Vec<String>,
 }
 
@@ -80,6 +84,10 @@ impl HostQuery {
             } else {
                 BTreeSet::new()
             },
+            existing: existing_volumes(machine, spec)
+                .filter(|(disk, _)| !disk.shareable)
+                .map(|(_, key)| key)
+                .collect(),
             has_addresses: !machine.addresses.configs.is_empty(),
             deleting: machine.is_deleting(),
         }
@@ -164,6 +172,7 @@ impl HostQuery {
         if !self.deleting {
             answer.look_for_space(host, &self.sizes, self.factor)?;
         }
+        answer.read_users(host, self.uuid, &self.existing)?;
         answer.read_dhcp(host, self.has_addresses)?;
         answer.read_leases(host)?;
         Ok(answer)
@@ -242,6 +251,33 @@ impl HostAnswer {
         let why = unreadable_pool(&host.pools()?, pool, &error);
         self.volumes.retain(|(of, _), _| of != pool);
         self.unreadable_pools.insert(pool.to_owned(), why);
+        Ok(())
+    }
+
+    /// Who else has existing volumes that the running guest does not have yet.
+    fn read_users(
+        &mut self,
+        host: &mut dyn Connection,
+        uuid: Uuid,
+        existing: &[VolumeKey],
+    ) -> Result<(), AccessError> {
+        let guest = self.guest.as_ref();
+        let running = guest.and_then(|guest| guest.running.as_ref());
+        let has = |(pool, name): &VolumeKey| {
+            let mut disks = running.into_iter().flat_map(|domain| &domain.disks);
+            disks.any(|disk| {
+                let volume = disk.volume.as_ref();
+                volume.is_some_and(|it| it.pool == *pool && it.volume == *name)
+            })
+        };
+        for key in existing {
+            let Some(volume) = self.volumes.get(key).filter(|_| !has(key)) else {
+                continue;
+            };
+            if let Some(user) = other_user(host, uuid, &volume.path)? {
+                self.volume_users.insert(key.clone(), user);
+            }
+        }
         Ok(())
     }
 
@@ -324,6 +360,7 @@ impl HostAnswer {
             volumes: self.volumes,
             unreadable_pools: self.unreadable_pools,
             space_left: self.space_left,
+            volume_users: self.volume_users,
             dhcp: self.dhcp,
             network_faults: self.network_faults,
             switches,

@@ -68,7 +68,7 @@ pub(crate) fn plan(
                 };
                 return report(machine, observed, now, &findings, vec![]);
             }
-            match choose(block, &observed.networks, hosts) {
+            match choose(machine.namespace(), block, &observed.networks, hosts) {
                 Ok(host) => Plan {
                     actions: vec![Action::Bind {
                         host: host.to_owned(),

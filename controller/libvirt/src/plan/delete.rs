@@ -13,6 +13,7 @@
 
 use std::time::Duration;
 
+use common::api::normalized::Normalized;
 use common::names;
 use common::render::libvirt::{DomainMetadata, Intent, IntentKind, console_log_name};
 use controller_core::deletion::{Stage, Teardown};
@@ -124,6 +125,11 @@ fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
         volumes: kept,
     });
     let undefine = guest.map(|guest| {
+        // A volume that existed before the Machine is a disk that is kept.
+        let has_existing = |block: &Normalized| !block.existing_disks.is_empty();
+        if machine.desired().is_some_and(has_existing) {
+            return Action::Undefine(FirmwareState::Keep);
+        }
         let metadata = guest.metadata.as_ref();
         let state = |metadata| firmware_state(&recorded(machine, metadata, &view.spec));
         Action::Undefine(metadata.map_or(FirmwareState::Keep, state))

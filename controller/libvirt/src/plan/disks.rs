@@ -20,7 +20,7 @@ use crate::images::names::{
     base_of, image_volume, is_attempt, is_attempt_of, is_marker, marked, marker,
 };
 use crate::observed::{Guest, HostView};
-use crate::offers::{images, is_copy, storage};
+use crate::offers::{existing_volumes, images, is_copy, storage};
 use crate::volume_effects::Removal;
 
 /// The volumes that a block's disks would have, and what becomes of each. A copied one has an attempt beside its name.
@@ -319,6 +319,7 @@ pub(crate) fn wanted(
             all.push((offer.pool.clone(), name));
         }
     }
+    all.extend(existing_volumes(machine, spec).map(|(_, key)| key));
     if let Some(pool) = &spec.image_pool {
         let names = images(block).map(|image| image_volume(image, &machine.namespace_uid));
         let names = names.flat_map(|name| [marker(&name), name]);

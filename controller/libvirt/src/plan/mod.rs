@@ -17,6 +17,7 @@ pub(crate) mod delete;
 mod dhcp;
 pub(crate) mod disks;
 mod display;
+mod existing;
 mod growth;
 pub(crate) mod held;
 mod power;

@@ -94,6 +94,9 @@ pub(super) fn volumes(
         }
         all.disk(machine, disk, offer, view, now);
     }
+    for disk in &block.existing_disks {
+        all.existing_disk(machine, disk, view);
+    }
     for cdrom in &block.cdroms {
         let Some(image) = &cdrom.image else { continue };
         if let Some(placed) = all.image(image, &cdrom.name, None, view) {

@@ -4,6 +4,7 @@ mod adoption;
 mod copies;
 mod dhcp;
 mod elsewhere;
+mod existing;
 mod faults;
 mod headers;
 mod held;
@@ -437,9 +438,13 @@ fn of_sixty_thousand_addresses_of_a_guest_sixty_four_are_in_the_status() {
 
 /// An administrator gives a volume to a guest of his own.
 fn define_foreign_domain(env: &Environment, volume: &str) -> uuid::Uuid {
+    define_foreign_domain_on(env, POOL, volume)
+}
+
+fn define_foreign_domain_on(env: &Environment, pool: &str, volume: &str) -> uuid::Uuid {
     let uuid = uuid::Uuid::from_u128(7);
     let xml = format!(
-        "<domain type='qemu'><name>theirs</name><uuid>{uuid}</uuid><memory>1024</memory><vcpu>1</vcpu><os><type arch='x86_64' machine='q35'>hvm</type></os><devices><disk type='volume' device='disk'><source pool='{POOL}' volume='{volume}'/><target dev='vda'/></disk></devices></domain>"
+        "<domain type='qemu'><name>theirs</name><uuid>{uuid}</uuid><memory>1024</memory><vcpu>1</vcpu><os><type arch='x86_64' machine='q35'>hvm</type></os><devices><disk type='volume' device='disk'><source pool='{pool}' volume='{volume}'/><target dev='vda'/></disk></devices></domain>"
     );
     env.connection().unwrap().define(&xml).unwrap();
     uuid
