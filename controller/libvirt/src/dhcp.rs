@@ -29,9 +29,26 @@ pub(crate) fn undefine(
     host.undefine(uuid, state)
 }
 
+/// Changes the entries. The guest runs without one, too, so a refusal is not that of the pass: the next observation reports
+/// what is missing.
+pub(crate) fn reserve(
+    host: &mut dyn Connection,
+    guard: &Guard,
+    remove: &[DhcpRecord],
+    add: &[DhcpRecord],
+) -> Result<()> {
+    match set_dhcp_hosts(host, guard, remove, add) {
+        Err(error) if !error.is_of_host() => {
+            tracing::warn!(%error, "the DHCP server of a network was not changed");
+            Ok(())
+        }
+        done => done,
+    }
+}
+
 /// Only exactly what is recorded is removed, and what is there already is not added. A network that is gone has taken
 /// its entries along.
-pub(crate) fn set_dhcp_hosts(
+fn set_dhcp_hosts(
     host: &mut dyn Connection,
     guard: &Guard,
     remove: &[DhcpRecord],

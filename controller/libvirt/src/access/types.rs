@@ -204,11 +204,32 @@ pub(crate) struct DhcpServer {
     /// Subnets in which it gives addresses: the network's own address and the length of the prefix. None: there is no
     /// server.
     pub subnets: Vec<(Ipv4Addr, u8)>,
-    /// Addresses that it keeps for cards.
+    /// Addresses that it keeps for cards, now or after the next start of the network.
     pub hosts: Vec<DhcpHost>,
+    /// Entries of administrators that name a card without an address, or an address for a name: libvirt refuses another
+    /// entry for either.
+    pub partial: Vec<(Option<Mac>, Option<Ipv4Addr>)>,
 }
 
 impl DhcpServer {
+    /// Whether an entry without an address, or without a card, stands against this one.
+    pub(crate) fn refuses(&self, host: DhcpHost) -> bool {
+        let mut partial = self.partial.iter();
+        partial.any(|(mac, address)| *mac == Some(host.mac) || *address == Some(host.address))
+    }
+
+    /// With the entries of another description of the same network.
+    pub(crate) fn joined(mut self, other: Self) -> Self {
+        let more = other
+            .hosts
+            .into_iter()
+            .filter(|it| !self.hosts.contains(it));
+        let more: Vec<_> = more.collect();
+        self.hosts.extend(more);
+        self.partial.extend(other.partial);
+        self
+    }
+
     /// Whether the address is in one of its subnets.
     pub(crate) fn serves(&self, address: Ipv4Addr) -> bool {
         self.subnets.iter().any(|(own, prefix)| {

@@ -141,25 +141,56 @@ pub(super) fn dhcp_server(network: &str) -> Result<DhcpServer> {
             continue;
         };
         // One of IPv6 has no address of IPv4.
+        let Some(own) = served(subnet) else {
+            continue;
+        };
+        server.subnets.push(own);
         let parsed = |node: Node<'_, '_>, name: &str| -> Option<Ipv4Addr> {
             node.attribute(name)?.parse().ok()
         };
-        let Some(own) = parsed(subnet, "address") else {
-            continue;
-        };
-        let prefix = subnet.attribute("prefix").and_then(|it| it.parse().ok());
-        let mask = || parsed(subnet, "netmask").map(|it| it.to_bits().leading_ones());
-        let prefix = prefix.or_else(|| u8::try_from(mask()?).ok());
-        server.subnets.extend(prefix.map(|prefix| (own, prefix)));
         let hosts = dhcp.children().filter(|it| it.has_tag_name("host"));
-        server.hosts.extend(hosts.filter_map(|host| {
-            Some(DhcpHost {
-                mac: host.attribute("mac")?.parse().ok()?,
-                address: parsed(host, "ip")?,
-            })
-        }));
+        for host in hosts {
+            let mac = host.attribute("mac").and_then(|it| it.parse().ok());
+            match (mac, parsed(host, "ip")) {
+                (Some(mac), Some(address)) => server.hosts.push(DhcpHost { mac, address }),
+                partial => server.partial.push(partial),
+            }
+        }
     }
     Ok(server)
+}
+
+/// Position of the subnet of an address among the network's elements `ip`, by which libvirt finds it: without, it takes the
+/// first one with a DHCP server, of IPv6, too. `None`: no DHCP server of the network gives the address.
+#[cfg_attr(
+    not(feature = "native"),
+    allow(dead_code, reason = "the fake has no definitions of networks")
+)]
+pub(super) fn subnet_of(network: &str, address: Ipv4Addr) -> Result<Option<usize>> {
+    let document = parse(network)?;
+    let subnets = document.root_element().children();
+    let mut subnets = subnets.filter(|it| it.has_tag_name("ip")).enumerate();
+    let found = subnets.find(|(_, subnet)| {
+        served(*subnet).is_some_and(|(own, prefix)| {
+            let alone = DhcpServer {
+                subnets: vec![(own, prefix)],
+                ..DhcpServer::default()
+            };
+            alone.serves(address)
+        })
+    });
+    Ok(found.map(|(index, _)| index))
+}
+
+/// The network's own address in a subnet with a DHCP server, and the length of the prefix; `None`: there is none for IPv4.
+fn served(subnet: Node<'_, '_>) -> Option<(Ipv4Addr, u8)> {
+    child(subnet, "dhcp")?;
+    let parsed = |name: &str| -> Option<Ipv4Addr> { subnet.attribute(name)?.parse().ok() };
+    let own = parsed("address")?;
+    let prefix = subnet.attribute("prefix").and_then(|it| it.parse().ok());
+    let mask = || parsed("netmask").map(|it| it.to_bits().leading_ones());
+    let prefix = prefix.or_else(|| u8::try_from(mask()?).ok())?;
+    Some((own, prefix))
 }
 
 /// The element of an address that a DHCP server keeps for a card.
@@ -297,6 +328,12 @@ mod tests {
             address: [10, 0, 0, 100].into(),
         };
         assert_eq!(server.hosts, [host]);
+        assert_eq!(server.partial, [(None, Some([10, 0, 0, 101].into()))]);
+        let by_name = DhcpHost {
+            address: [10, 0, 0, 101].into(),
+            ..host
+        };
+        assert!(server.refuses(by_name) && !server.refuses(host));
         assert_eq!(
             server.subnets,
             [([10, 0, 0, 1].into(), 24), ([10, 1, 0, 1].into(), 28)]
@@ -309,6 +346,10 @@ mod tests {
         ] {
             assert_eq!(server.serves(address.into()), is_served, "{address:?}");
         }
+        let dual = "<network><ip family='ipv6' address='fd00::1' prefix='64'><dhcp/></ip>
+            <ip address='10.2.0.1' prefix='24'/><ip address='10.0.0.1' prefix='24'><dhcp/></ip></network>";
+        assert_eq!(subnet_of(dual, [10, 0, 0, 9].into()).unwrap(), Some(2));
+        assert_eq!(subnet_of(dual, [10, 2, 0, 9].into()).unwrap(), None);
         assert_eq!(
             dhcp_host(host),
             "<host mac='52:54:00:00:00:01' ip='10.0.0.100'/>"

@@ -10,7 +10,7 @@ use controller_core::preconditions::Effect;
 use uuid::Uuid;
 
 use crate::access::{AccessError, Connection, Result, Shutdown};
-use crate::dhcp::{set_dhcp_hosts, undefine};
+use crate::dhcp::{reserve, undefine};
 use crate::domain_effects::check_domain;
 use crate::existing_disks::{check_free, defined_disks};
 use crate::guard::Guard;
@@ -137,7 +137,7 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
             password,
             mark,
         } => set_display_password(host, uuid, (&socket, &password), mark.as_ref()),
-        Action::SetDhcpHosts { remove, add } => set_dhcp_hosts(host, guard, &remove, &add),
+        Action::SetDhcpHosts { remove, add } => reserve(host, guard, &remove, &add),
         Action::DeleteConsoleLog { pool, name } => delete_console_log(host, job, &pool, &name),
         Action::Start { reset_nvram } => host.start(uuid, reset_nvram),
         Action::AskToStop { agent } => {

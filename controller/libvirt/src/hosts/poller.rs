@@ -128,6 +128,8 @@ struct Poller {
     swept: Option<Instant>,
     /// The removal of what deleted Machines left, which takes minutes.
     removal: Option<JoinHandle<()>>,
+    /// The deletion of kept volumes that an administrator released.
+    release: Option<JoinHandle<()>>,
 }
 
 impl Poller {
@@ -200,8 +202,10 @@ impl Poller {
         object: &LibvirtHost,
     ) {
         if self.removal.as_ref().is_none_or(JoinHandle::is_finished) {
-            let removal = orphans::begin(context, host, object);
-            self.removal = removal.or_else(|| released::begin(context, host, object));
+            self.removal = orphans::begin(context, host, object);
+        }
+        if self.release.as_ref().is_none_or(JoinHandle::is_finished) {
+            self.release = released::begin(context, host, object);
         }
         let interval = sweep_interval(context.image_retention);
         if self.swept.is_none_or(|at| at.elapsed() >= interval) {

@@ -20,6 +20,7 @@ use super::guards::of_host;
 use super::poller::PollerContext;
 use super::registry::ConnectedHost;
 use super::tombstones::forget_kept;
+use crate::access::AccessError;
 use crate::libvirt_host::LibvirtHost;
 use crate::volume_effects::{Removal, remove_volume};
 
@@ -33,17 +34,25 @@ pub(super) fn begin(
     connected: &Arc<ConnectedHost>,
     host: &LibvirtHost,
 ) -> Option<JoinHandle<()>> {
-    let reachable = connected.snapshot().is_ok() && host.spec.maintenance != Some(true);
     let released: Vec<_> = released(host).cloned().collect();
-    if !reachable || !context.api.may_write() || released.is_empty() {
+    if connected.snapshot().is_err() || !context.api.may_write() || released.is_empty() {
         return None;
     }
     let (context, connected) = (context.clone(), connected.clone());
     Some(tokio::spawn(async move {
         for volume in released {
-            delete(&context, &connected, &volume).await;
+            // The deletion of the one before may have taken minutes.
+            let host = context.objects.get("", &connected.name);
+            if host.is_some_and(|host| is_released(&host, &volume)) {
+                delete(&context, &connected, &volume).await;
+            }
         }
     }))
+}
+
+/// Whether the host permits now that the volume is deleted.
+fn is_released(host: &LibvirtHost, volume: &KeptVolume) -> bool {
+    host.spec.maintenance != Some(true) && released(host).any(|it| it == volume)
 }
 
 /// The kept volumes that the annotation names.
@@ -74,6 +83,13 @@ async fn delete(context: &PollerContext, connected: &Arc<ConnectedHost>, volume:
         is_deletable: true,
     };
     let deleted = connected.background.call(DELETION_LIMIT, move |host| {
+        // One that libvirt does not know may come back, with a file system that is not mounted now: its record stays.
+        if host.volume(&removal.pool, &removal.name)?.is_none() {
+            let what = format!("{}/{}", removal.pool, removal.name);
+            return Err(AccessError::Absent(format!(
+                "libvirt knows no volume {what}"
+            )));
+        }
         remove_volume(host, &guard, Effect::DeleteVolume, &removal)
     });
     if let Err(error) = deleted.await {

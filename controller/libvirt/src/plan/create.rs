@@ -160,9 +160,10 @@ fn on<'a>(
         };
         render(machine, block, observed, view, &attachments)
     });
-    let reservations = desired
-        .as_mut()
-        .and_then(|desired| reserve(machine, desired, view, &mut findings.network));
+    let reservations = desired.as_mut().and_then(|desired| {
+        let (identity, held) = (machine.identity(&observed.cluster), &machine.addresses);
+        reserve(&identity, held, desired, view, &mut findings.network)
+    });
     let mut steps = Steps::default();
     steps.actions.extend(volumes.actions.iter().cloned());
     // Each seed is a volume of its own: none is written before the domain can be defined with it.

@@ -9,9 +9,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use common::render::libvirt::{DhcpRecord, Domain, DomainMetadata, Nic, NicSource};
+use common::mac::Mac;
+use common::render::Identity;
+use common::render::libvirt::{DhcpRecord, Domain, Nic, NicSource};
 use controller_core::conditions::{Fault, Outcome};
-use controller_core::machine::Machine;
+use controller_core::held_addresses::Addresses;
 
 use super::action::Action;
 use crate::access::{DhcpHost, DhcpServer};
@@ -31,14 +33,23 @@ struct Entries {
 
 /// Records the entries of the cards in the desired domain. Returns the action that makes and removes entries.
 pub(super) fn reserve(
-    machine: &Machine,
+    machine: &Identity<'_>,
+    addresses: &Addresses,
     desired: &mut Domain,
     view: &HostView,
     network: &mut Outcome,
 ) -> Option<Action> {
     let guest = view.guest.as_ref();
     let present = guest.and_then(|guest| guest.metadata.as_ref());
-    let found = entries(machine, &desired.nics, present, view);
+    let running = guest.and_then(|guest| guest.running.as_ref());
+    let reservations = Reservations {
+        machine,
+        addresses,
+        known: present.map_or(&[], |metadata| &metadata.dhcp),
+        running: running.map(|domain| &domain.nics[..]),
+        view,
+    };
+    let found = reservations.entries(&desired.nics);
     desired.metadata.as_mut()?.dhcp = found.records;
     if let Some(fault) = found.fault {
         network.worsen(fault);
@@ -46,78 +57,128 @@ pub(super) fn reserve(
     found.action
 }
 
-/// `cards`: those of the desired domain; `metadata`: that of the present one.
-fn entries(
-    machine: &Machine,
-    cards: &[Nic],
-    metadata: Option<&DomainMetadata>,
-    view: &HostView,
-) -> Entries {
-    let known = metadata.map_or(&[][..], |metadata| &metadata.dhcp);
-    let mut entries = Entries::default();
-    let (mut add, mut remove) = (vec![], vec![]);
-    for card in cards {
-        let Some((record, server)) = wanted(machine, card, view) else {
-            continue;
-        };
-        let is_ours = |host: &DhcpHost| known.contains(&with(host, &record));
-        let has_it = server.hosts.contains(&entry(&record));
-        if has_it && !is_ours(&entry(&record)) {
-            continue;
-        }
-        let against = |host: &&DhcpHost| host.mac == record.mac || host.address == record.address;
-        let mut against = server.hosts.iter().filter(against);
-        if let Some(foreign) = against.find(|host| !is_ours(host)) {
-            let fault = taken(card, &record, foreign, &view.host);
-            entries.fault.get_or_insert(fault);
-            continue;
-        }
-        // One of ours that stands against it is removed first.
-        if !has_it {
-            add.push(record.clone());
-        }
-        entries.records.push(record);
-    }
-    for old in known {
-        if entries.records.contains(old) {
-            continue;
-        }
-        match view.dhcp.get(&old.network) {
-            Some(server) if !server.hosts.contains(&entry(old)) => continue,
-            // Without all its addresses it is unknown which ones the Machine has.
-            Some(_) if machine.addresses.fault.is_none() => remove.push(old.clone()),
-            // The network cannot be asked.
-            Some(_) | None => {}
-        }
-        entries.records.push(old.clone());
-    }
-    entries.records.sort();
-    if !add.is_empty() || !remove.is_empty() {
-        entries.action = Some(Action::SetDhcpHosts { remove, add });
-    }
-    entries
+struct Reservations<'a> {
+    machine: &'a Identity<'a>,
+    addresses: &'a Addresses,
+    /// The records of the present domain.
+    known: &'a [DhcpRecord],
+    /// Cards of the running guest; `None`: it is off.
+    running: Option<&'a [Nic]>,
+    view: &'a HostView,
 }
 
-/// The entry that a card needs, with the server; `None`: no server gives it an address that it holds.
-fn wanted<'v>(
-    machine: &Machine,
-    card: &Nic,
-    view: &'v HostView,
-) -> Option<(DhcpRecord, &'v DhcpServer)> {
-    let NicSource::Network(network) = &card.attachment.source else {
-        return None;
-    };
-    let server = view.dhcp.get(network)?;
-    let config = machine.addresses.configs.get(card.card()?)?;
-    let addresses = config.addresses.iter().map(|it| it.address);
-    // A server of libvirt's keeps one address for a card.
-    let address = addresses.filter_map(v4).find(|it| server.serves(*it))?;
-    let record = DhcpRecord {
-        network: network.clone(),
-        mac: card.mac,
-        address,
-    };
-    Some((record, server))
+impl Reservations<'_> {
+    fn entries(&self, cards: &[Nic]) -> Entries {
+        let mut entries = Entries::default();
+        let (mut add, mut remove) = (vec![], vec![]);
+        for card in cards {
+            let Some((record, server)) = self.wanted(card) else {
+                continue;
+            };
+            let is_ours = |host: &DhcpHost| self.known.contains(&with(host, &record));
+            let has_it = server.hosts.contains(&entry(&record));
+            // An entry of an administrator that is the same. One for an address that was derived from the Machine's name
+            // is ours: its record was lost with the domain.
+            let is_derived = || card.card().map(|name| self.machine.mac(name)) == Some(card.mac);
+            if has_it && !is_ours(&entry(&record)) && !is_derived() {
+                continue;
+            }
+            let against =
+                |host: &&DhcpHost| host.mac == record.mac || host.address == record.address;
+            let against: Vec<_> = server.hosts.iter().filter(against).collect();
+            let is_foreign = |host: &&&DhcpHost| !is_ours(host) && **host != &entry(&record);
+            let is_taken = against.iter().any(|host| is_foreign(&host));
+            if !has_it && (is_taken || server.refuses(entry(&record))) {
+                entries.fault.get_or_insert(self.taken(card, &record));
+                continue;
+            }
+            // The running guest still asks with its former address.
+            let is_held = |host: &&&DhcpHost| host.mac != record.mac && self.asks(host.mac);
+            if against.iter().any(|host| is_held(&host)) {
+                continue;
+            }
+            if !has_it {
+                // It was recorded before, and not made.
+                if self.known.contains(&record) && self.running.is_some() {
+                    entries.fault.get_or_insert(self.missing(card, &record));
+                }
+                // One of ours that stands against it is removed first.
+                add.push(record.clone());
+            }
+            entries.records.push(record);
+        }
+        for old in self.known {
+            if entries.records.contains(old) {
+                continue;
+            }
+            let has_another = entries.records.iter().any(|record| record.mac == old.mac);
+            match self.view.dhcp.get(&old.network) {
+                Some(server) if !server.hosts.contains(&entry(old)) => continue,
+                // Without all its addresses it is unknown which ones the Machine has.
+                Some(_)
+                    if self.addresses.fault.is_none() && (has_another || !self.asks(old.mac)) =>
+                {
+                    remove.push(old.clone());
+                }
+                // The network cannot be asked, or the running guest has the card still.
+                Some(_) | None => {}
+            }
+            entries.records.push(old.clone());
+        }
+        entries.records.sort();
+        if !add.is_empty() || !remove.is_empty() {
+            entries.action = Some(Action::SetDhcpHosts { remove, add });
+        }
+        entries
+    }
+
+    /// Whether the running guest has a card of this MAC address.
+    fn asks(&self, mac: Mac) -> bool {
+        let mut cards = self.running.into_iter().flatten();
+        cards.any(|card| card.mac == mac)
+    }
+
+    /// The entry that a card needs, with the server; `None`: no server gives it an address that it holds.
+    fn wanted(&self, card: &Nic) -> Option<(DhcpRecord, &DhcpServer)> {
+        let NicSource::Network(network) = &card.attachment.source else {
+            return None;
+        };
+        let server = self.view.dhcp.get(network)?;
+        let config = self.addresses.configs.get(card.card()?)?;
+        let addresses = config.addresses.iter().map(|it| it.address);
+        // A server of libvirt's keeps one address for a card.
+        let address = addresses.filter_map(v4).find(|it| server.serves(*it))?;
+        let record = DhcpRecord {
+            network: network.clone(),
+            mac: card.mac,
+            address,
+        };
+        Some((record, server))
+    }
+
+    /// Whose entry it is, is not said: it may be that of a Machine of another namespace.
+    fn taken(&self, card: &Nic, record: &DhcpRecord) -> Fault {
+        let why = "has another entry for the address or for the card, which the controller did not make: remove that entry, or exclude the address in the NetworkConfiguration";
+        self.fault(card, record, why)
+    }
+
+    fn missing(&self, card: &Nic, record: &DhcpRecord) -> Fault {
+        let why = "did not take the entry; the log of the controller has libvirt's answer, and it is tried again";
+        self.fault(card, record, why)
+    }
+
+    fn fault(&self, card: &Nic, record: &DhcpRecord, why: &str) -> Fault {
+        let DhcpRecord {
+            network, address, ..
+        } = record;
+        let (host, name) = (&self.view.host, card.card().unwrap_or_default());
+        Fault::new(
+            "NetworkFailed",
+            format!(
+                "the DHCP server of network '{network}' on LibvirtHost '{host}' cannot give {address} to network card '{name}', because it {why} (virsh net-dumpxml {network} shows the entries)"
+            ),
+        )
+    }
 }
 
 fn v4(address: IpAddr) -> Option<Ipv4Addr> {
@@ -134,21 +195,4 @@ fn with(host: &DhcpHost, of: &DhcpRecord) -> DhcpRecord {
         mac: host.mac,
         address: host.address,
     }
-}
-
-fn taken(card: &Nic, record: &DhcpRecord, host: &DhcpHost, libvirt_host: &str) -> Fault {
-    let DhcpRecord {
-        network, address, ..
-    } = record;
-    let name = card.card().unwrap_or_default();
-    let DhcpHost {
-        mac,
-        address: given,
-    } = host;
-    Fault::new(
-        "NetworkFailed",
-        format!(
-            "the DHCP server of network '{network}' on LibvirtHost '{libvirt_host}' keeps {given} for {mac}, so it cannot give {address} to network card '{name}': remove that entry (virsh net-update {network} delete ip-dhcp-host \"<host mac='{mac}' ip='{given}'/>\" --live --config), or exclude the address in the NetworkConfiguration"
-        ),
-    )
 }

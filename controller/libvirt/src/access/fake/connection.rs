@@ -518,7 +518,7 @@ impl Connection for FakeConnection {
             let server = &mut network_of(state, network)?.dhcp;
             let is_taken =
                 |other: &DhcpHost| other.mac == host.mac || other.address == host.address;
-            if server.hosts.iter().any(is_taken) {
+            if server.hosts.iter().any(is_taken) || server.refuses(host) {
                 return Err(refused("there is an existing dhcp host entry in network"));
             }
             if !server.serves(host.address) {

@@ -208,6 +208,7 @@ impl FakeLibvirt {
                     dhcp: DhcpServer {
                         subnets: vec![([192, 168, 122, 1].into(), 24)],
                         hosts: vec![],
+                        partial: vec![],
                     },
                 },
             )]),

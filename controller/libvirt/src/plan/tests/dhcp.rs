@@ -4,11 +4,12 @@ use std::net::Ipv4Addr;
 
 use common::render::{CardAddress, CardConfig};
 use controller_core::conditions::Fault;
-use controller_core::fixtures::nic;
+use controller_core::fixtures::{annotate, nic};
 use controller_core::held_addresses::AddressFault;
 
 use super::{Environment, UID, block, reported, state};
-use crate::access::{DhcpHost, State};
+use crate::access::fake::When;
+use crate::access::{AccessError, DhcpHost, DhcpServer, FirmwareState, State};
 use common::render::libvirt::domain_uuid;
 
 /// In the subnet of the network `default`.
@@ -196,4 +197,74 @@ fn an_interrupted_machine_leaves_no_entry() {
         assert_eq!(hosts(&env), [], "{steps}");
         assert!(!env.host.state().domains.contains_key(&domain_uuid(UID)));
     }
+}
+
+#[test]
+fn a_server_that_refuses_an_entry_keeps_no_guest_off() {
+    let mut env = holder();
+    for _ in 0..4 {
+        let refused = AccessError::Refused("no permission".into());
+        env.host.fail("add_dhcp_host", When::Before, refused);
+    }
+    for _ in 0..6 {
+        env.pass();
+    }
+    assert_eq!(state(&env), Some(State::Running));
+    assert_eq!(reported(&env, "NetworkReady"), ("False", "NetworkFailed"));
+    env.settle();
+    assert_eq!(addresses(&env), [Ipv4Addr::from(FIRST)]);
+    assert_eq!(reported(&env, "Ready"), ("True", "Running"));
+
+    // An entry for a name, which has no card, and one for a card without an address.
+    for partial in [0, 1] {
+        let mut env = holder();
+        let mac = common::mac::Mac::new([2, 0, 0, 0, 0, 1]);
+        env.edit(|block| block.networks[0].mac_address = Some(mac));
+        let of = [(None, Some(FIRST.into())), (Some(mac), None)];
+        server(&env, |dhcp| dhcp.partial = vec![of[partial]]);
+        env.settle();
+        assert_eq!(reported(&env, "NetworkReady"), ("False", "NetworkFailed"));
+        assert_eq!(state(&env), Some(State::Running));
+        assert_eq!(position(&env, "add_dhcp_host"), None);
+    }
+}
+
+fn server(env: &Environment, change: impl FnOnce(&mut DhcpServer)) {
+    let mut state = env.host.state();
+    change(&mut state.networks.get_mut("default").unwrap().dhcp);
+}
+
+#[test]
+fn a_running_guest_keeps_the_entry_of_its_card_until_its_restart() {
+    let mut env = holder();
+    env.settle();
+    let before = hosts(&env);
+    let mac = common::mac::Mac::new([2, 0, 0, 0, 0, 1]);
+    env.edit(|block| block.networks[0].mac_address = Some(mac));
+    env.settle();
+    assert_eq!(hosts(&env), before);
+    let key = common::names::ANNOTATION_RESTART_REQUESTED;
+    annotate(env.machine_mut(), key, "now");
+    env.settle();
+    let address = Ipv4Addr::from(FIRST);
+    assert_eq!(hosts(&env), [DhcpHost { mac, address }]);
+    env.delete();
+    env.settle();
+    assert_eq!(hosts(&env), []);
+}
+
+#[test]
+fn an_entry_whose_domain_somebody_removed_is_taken_over() {
+    let mut env = holder();
+    env.settle();
+    let uuid = domain_uuid(UID);
+    env.host.guest_shuts_down(uuid);
+    let mut host = env.connection().unwrap();
+    host.undefine(uuid, FirmwareState::Remove).unwrap();
+    env.settle();
+    assert_eq!(state(&env), Some(State::Running));
+    assert_eq!(addresses(&env), [Ipv4Addr::from(FIRST)]);
+    env.delete();
+    env.settle();
+    assert_eq!(hosts(&env), []);
 }
