@@ -50,11 +50,13 @@ impl Normalized {
                 Backend::Kubevirt => ("claimName", (true, false)),
                 Backend::Libvirt => ("volumeName", (false, true)),
             };
-            if (disk.claim_name.is_some(), disk.volume_name.is_some()) != has_it {
+            let is_shared = self.backend == Backend::Libvirt && disk.shareable;
+            let has = (disk.claim_name.is_some(), disk.volume_name.is_some());
+            if has != has_it || is_shared {
                 return Err(OutOfBounds {
                     field: format!("existingDisks[{}]", disk.name),
                     value: quoted(disk.source()),
-                    allowed: format!("{field} alone"),
+                    allowed: format!("{field} alone, and shareable on KubeVirt only"),
                 });
             }
         }

@@ -203,13 +203,11 @@ pub struct HostStorage {
     pub provisioning: Option<Provisioning>,
 }
 
-/// A pool with volumes that exist already, for the Machines of some namespaces.
+/// A pool with volumes that exist already, for the Machines of some namespaces. It is a folder of this host alone, and its
+/// volumes are qcow2: a guest cannot write the header that QEMU reads of one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExistingVolumes {
-    /// Format of the volumes: raw or qcow2. It is not detected, because a guest can write the header of an image into its
-    /// raw disk.
-    pub format: VolumeFormat,
     /// Namespaces whose Machines may use the volumes, 1 to 256. A host has one such pool for a namespace.
     #[schemars(with = "Vec<schema::Label>", length(min = 1, max = bounds::HOST_NETWORKS_MAX), extend("x-kubernetes-list-type" = "set"))]
     pub namespaces: Vec<String>,

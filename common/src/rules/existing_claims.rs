@@ -29,7 +29,7 @@ rules! {
             crd Nothing,
         Refuse VolumeInUse = "Another Machine of the namespace has a disk on the volume of a libvirt host that this disk is to be on."
             because "Two guests that write to one volume destroy its file system."
-            fix "Name another volume, or remove the disk from the other Machine first. A raw volume can be shared: set `shareable: true` at the disk in every Machine."
+            fix "Name another volume, or remove the disk from the other Machine first."
             crd Nothing,
     }
 }
@@ -55,24 +55,17 @@ fn existing_volumes(lookup: &Lookup<'_>, findings: &mut Findings) {
         let Some(volume) = leaf.value.filter(|volume| form::is_object_name(volume)) else {
             continue;
         };
-        let is_shareable = existing::shareable(item).value == Some(true);
-        let stored = lookup
-            .stored
-            .into_iter()
-            .flat_map(|block| &block.existing_disks);
-        let mut same = stored.filter(|disk| disk.source() == volume);
-        if same.any(|disk| disk.shareable == is_shareable) {
+        let stored = lookup.stored.into_iter();
+        let mut stored = stored.flat_map(|block| &block.existing_disks);
+        if stored.any(|disk| disk.source() == volume) {
             continue;
         }
         let users = lookup
             .catalog
             .claim_users(lookup.machine, &volume_key(volume));
-        let other = users
-            .iter()
-            .find(|user| !(is_shareable && user.is_shareable));
-        if let Some(ClaimUser { machine, .. }) = other {
+        if let Some(ClaimUser { machine, .. }) = users.first() {
             let detail = format!(
-                "Machine '{machine}' has a disk on it, and a volume is shared only if every Machine sets 'shareable: true' at the disk; name another volume, or remove the disk there first"
+                "Machine '{machine}' has a disk on a volume of this name; name another, or remove the disk there first"
             );
             let fault = Violation::new(leaf.path, Code::VolumeInUse, Kind::Duplicate, detail);
             findings.deny(fault.text(volume));

@@ -144,6 +144,9 @@ fn existing(
                 "offers no existing volumes to namespace '{namespace}'"
             ));
         };
+        if !snapshot.has_pool(&offer.pool) {
+            return Err(format!("its pool '{}' is not active", offer.pool));
+        }
         let key = (offer.pool.clone(), disk.source().to_owned());
         if !snapshot.existing_volumes.contains(&key) {
             let (pool, volume) = key;

@@ -6,8 +6,9 @@ use lab::{libvirt::image, objects::HOST, wait};
 use serde_json::{Value, json};
 
 use crate::environment::{Environment, machine};
+use crate::images::qcow2;
 
-const VOLUME: &str = "legacy-disk.raw";
+const VOLUME: &str = "legacy-disk.qcow2";
 
 fn on_volume() -> Value {
     json!({"disks": [{"name": "system", "volumeName": VOLUME}]})
@@ -19,8 +20,13 @@ async fn a_guest_boots_from_an_existing_volume_and_the_next_machine_finds_what_i
         return;
     };
     let folder = env.libvirt.pool("legacy").await.unwrap();
-    let image = image().await.unwrap();
-    let file = env.libvirt.volume(&folder, VOLUME, &image).await.unwrap();
+    let converted = env.libvirt.path(VOLUME);
+    qcow2(&image().await.unwrap(), &converted);
+    let file = env
+        .libvirt
+        .volume(&folder, VOLUME, &converted)
+        .await
+        .unwrap();
     let refused = async |object: &Value| {
         let error = env.lab.apply(object).await.unwrap_err();
         format!("{error:#}")
@@ -28,7 +34,7 @@ async fn a_guest_boots_from_an_existing_volume_and_the_next_machine_finds_what_i
     let first = machine("first", &on_volume());
     let answer = refused(&first).await;
     assert!(answer.contains("[VolumesNotOffered]"), "{answer}");
-    let offer = json!([{"pool": "legacy", "format": "raw", "namespaces": ["default"]}]);
+    let offer = json!([{"pool": "legacy", "namespaces": ["default"]}]);
     let hosts = env.lab.objects(HOST, "");
     hosts
         .merge("here", &json!({"spec": {"existingVolumes": offer}}))
@@ -80,7 +86,10 @@ async fn a_guest_boots_from_an_existing_volume_and_the_next_machine_finds_what_i
     let held = held.until_condition("second", "StorageReady", "False", "VolumeInUse");
     let held = held.await.unwrap();
     let told = held["status"]["conditions"].to_string();
-    assert!(told.contains("is used by domain 'theirs'"), "{told}");
+    assert!(
+        told.contains("is used by another domain of the host"),
+        "{told}"
+    );
     assert_eq!(env.domains().await, ["theirs".to_owned()].into());
     env.virsh(&["undefine", "theirs"]).await;
     env.until_report("second", "the second boot of this disk", |it| it.boots == 2)

@@ -30,8 +30,8 @@ use crate::bounds;
         "message": "claimName uses a claim as it is, so it excludes size, storageClass, accessMode, volumeMode, image, reclaimPolicy, selector and volumeName"
     },
     {
-        "rule": "!has(self.shareable) || !self.shareable || has(self.claimName) || has(self.volumeName)",
-        "message": "shareable needs claimName, or volumeName on libvirt"
+        "rule": "!has(self.shareable) || !self.shareable || has(self.claimName)",
+        "message": "shareable needs claimName"
     },
     cel::not_reserved(),
     cel::bounded("size", bounds::CAPACITY_MIN, bounds::CAPACITY_MAX)
@@ -85,8 +85,7 @@ pub struct Disk {
     #[schemars(with = "Option<schema::DiskSerial>")]
     pub serial: Option<String>,
     /// Whether several Machines may have the disk at the same time: every one of them sets it, the claim is
-    /// ReadWriteMany (on libvirt: the volume is raw), and the guests have a file system for it. Only with claimName, or
-    /// with volumeName on libvirt. Default false: one running machine has the disk.
+    /// ReadWriteMany, and the guests have a file system for it. Only with claimName. Default false: one running machine has the disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shareable: Option<bool>,
     /// Capacity of the disk: a quantity in bytes such as 20Gi, from 1Mi to 64Ti. Required here or in the
@@ -109,7 +108,7 @@ pub struct Disk {
     pub volume_mode: Option<String>,
     /// On KubeVirt: name of an existing PersistentVolume that the disk's claim binds. Excludes image and selector. On
     /// libvirt: name of an existing volume to use as the disk as it is, in the pool that the LibvirtHost offers to the
-    /// namespace for that (spec.existingVolumes). The controller never creates, changes or deletes it. Excludes size,
+    /// namespace for that (spec.existingVolumes); the volume is qcow2. The controller never creates, changes or deletes it. Excludes size,
     /// storageClass, accessMode, volumeMode, image and reclaimPolicy. Cannot change.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::ObjectName>")]

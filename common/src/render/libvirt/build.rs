@@ -114,7 +114,6 @@ fn disks(input: &DomainInput<'_>) -> Vec<Disk> {
         target: String::new(),
         volume,
         read_only: false,
-        shareable: false,
         boot_order: None,
         serial: None,
         address: None,
@@ -128,7 +127,6 @@ fn disks(input: &DomainInput<'_>) -> Vec<Disk> {
         let volume = input.volumes.get(it.name())?.clone();
         Some(Disk {
             read_only: is_read_only,
-            shareable: it.is_shareable(),
             boot_order: it.boot_order(),
             serial: it.serial().map(str::to_owned),
             ..disk(it.name(), it.bus().as_str(), Some(volume))

@@ -160,8 +160,6 @@ pub struct Disk {
     pub volume: Option<PoolVolume>,
     /// Whether the guest can only read. Always true for a CD-ROM drive.
     pub read_only: bool,
-    /// Whether other guests may have the volume at the same time. QEMU lets no other one write to it otherwise.
-    pub shareable: bool,
     /// Position in the boot order, from 1; `None`: the guest does not boot from it.
     pub boot_order: Option<u32>,
     /// Serial number that the guest sees; `None`: none.
@@ -223,7 +221,6 @@ impl Disk {
             .child(target)
             .children(self.limits.element())
             .children(self.read_only.then(|| Element::new("readonly")))
-            .children(self.shareable.then(|| Element::new("shareable")))
             .children(serial)
             .children(boot(self.boot_order))
             .child(Element::new("alias").attr("name", &self.alias))
@@ -248,7 +245,6 @@ impl Disk {
                 format,
             }),
             read_only: find(node, &["readonly"]).is_some(),
-            shareable: find(node, &["shareable"]).is_some(),
             boot_order: boot_order(node)?,
             serial: xml::text(node, &["serial"]).map(ToOwned::to_owned),
             address: Address::parse(node),

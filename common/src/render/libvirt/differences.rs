@@ -170,12 +170,6 @@ impl Domain {
                         "read and write"
                     }
                 };
-                let shared = |disk: &Disk| disk.shareable.to_string();
-                differences.restart(
-                    format!("{path}.shareable"),
-                    shared(current),
-                    shared(desired),
-                );
                 differences.restart(
                     format!("{path}.accessMode"),
                     access(current),

@@ -7,6 +7,7 @@ use crate::api::normalized::ExistingDisk;
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::{Base, Item, Leaf, Merged, Pins};
+use crate::render::libvirt::is_reserved_volume;
 use crate::rules::form;
 use crate::rules::rule::{Check, Parts, Subject, rules};
 use crate::violation::{Findings, Kind, Violation};
@@ -26,8 +27,12 @@ rules! {
             crd All,
         Refuse ShareableNeedsExistingDisk = "A disk that has a volume of its own is shareable."
             because "The volume of a disk is one Machine's. What several Machines use together belongs to none of them, so that no deletion of one takes it."
-            fix "Create a ReadWriteMany claim and name it in `claimName`; on libvirt a raw volume, and name it in `volumeName`."
-            crd Some,
+            fix "Create a ReadWriteMany claim and name it in `claimName`."
+            crd All,
+        Refuse VolumeReserved = "A disk names a volume that the controller made."
+            because "It is the disk of a Machine, also if it was moved to another pool, or an image. Its name says to which Machine it belongs, and the controller would delete it with that."
+            fix "Give the volume another name on the host (`virsh vol-clone`, or rename the file), and name that."
+            crd Nothing,
     }
 }
 
@@ -116,6 +121,9 @@ fn existing_disk(
         findings.deny(Violation::new(leaf.path, code, Kind::Forbidden, detail));
     }
     form::object_name(leaf, findings);
+    if backend == Backend::Libvirt {
+        of_host(item, leaf, findings);
+    }
     for field in other_fields(item, backend) {
         findings.deny(beside(leaf, field));
     }
@@ -132,6 +140,21 @@ fn existing_disk(
         shareable: shareable(item).value.unwrap_or(false),
         volume_name: named(Backend::Libvirt),
     })
+}
+
+/// Rules [`Code::VolumeReserved`] and [`Code::ShareableNeedsExistingDisk`] for a volume of a libvirt host.
+fn of_host(item: &Item<'_, Disk>, leaf: Leaf<&str>, findings: &mut Findings) {
+    if let Some(name) = leaf.value.filter(|name| is_reserved_volume(name)) {
+        let detail = "has the form of the names that the controller gives to disks and images; give the volume another name (virsh vol-clone)";
+        let fault = Violation::new(leaf.path, Code::VolumeReserved, Kind::Invalid, detail);
+        findings.deny(fault.text(name));
+    }
+    let shared = shareable(item);
+    if shared.value == Some(true) {
+        let detail = "a libvirt host gives a volume to one guest at a time; drop it";
+        let code = Code::ShareableNeedsExistingDisk;
+        findings.deny(Violation::new(shared.path, code, Kind::Forbidden, detail));
+    }
 }
 
 /// The fields of new volumes that the disk has.

@@ -1,6 +1,5 @@
 //! The pools of a LibvirtHost beside those of disks: images, logs, volumes that exist; and where images may come from.
 
-use crate::api::choice::VolumeFormat;
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::image_source;
@@ -8,7 +7,7 @@ use crate::violation::{Findings, Kind, Location, Violation};
 
 use super::super::form;
 use super::super::rule::{Check, rules};
-use super::{HostIntent, choice, leaf, libvirt_name, required_at};
+use super::{HostIntent, leaf, libvirt_name, required_at};
 
 rules! {
     "libvirthosts" Check::Host(image_pool), on HOSTS, Always, and [InvalidObjectName] {
@@ -23,7 +22,7 @@ rules! {
             fix "Define a pool for logs alone on the host, and name it in `consoleLogPool`."
             crd Nothing,
     }
-    "libvirthosts" Check::Host(existing_volumes), on HOSTS, Always, and [HostFieldRequired, UnsupportedHostValue, DuplicateOffer, InvalidObjectName] {
+    "libvirthosts" Check::Host(existing_volumes), on HOSTS, Always, and [HostFieldRequired, DuplicateOffer, InvalidObjectName] {
         Refuse ExistingVolumesShared = "A pool with existing volumes is also a pool of disks, images or logs."
             because "Users name volumes in it. In a pool that the controller uses they could name the disk of another Machine or an image."
             fix "Define a pool for volumes that exist alone on the host, move them there, and name it in `existingVolumes`."
@@ -101,9 +100,6 @@ fn existing_volumes(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Fi
             );
             findings.deny(fault.text(name));
         }
-        let fix = "say which format the volumes have: raw or qcow2";
-        let format = required_at(leaf(at("format"), item.format.as_deref()), fix, findings);
-        choice(format, VolumeFormat::Raw, findings);
         let named = item.namespaces.iter().flatten();
         if item.namespaces.as_ref().is_none_or(Vec::is_empty) {
             let fix = "name the namespaces whose Machines may use the volumes";

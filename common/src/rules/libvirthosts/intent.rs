@@ -56,7 +56,6 @@ pub(crate) struct StorageIntent {
 
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct ExistingVolumesIntent {
-    pub(crate) format: Option<String>,
     pub(crate) namespaces: Option<Vec<String>>,
     pub(crate) pool: Option<String>,
 }

@@ -16,7 +16,7 @@ use common::api::libvirt_host::LibvirtHostStatus;
 use common::bounds::KEPT_VOLUMES_MAX;
 use common::quantity::Bytes;
 use common::render::libvirt::{
-    DomainMetadata, VolumeRecord, domain_uuid, is_console_log, is_seed, is_volume_of,
+    Domain, DomainMetadata, VolumeRecord, domain_uuid, is_console_log, is_seed, is_volume_of,
 };
 use controller_core::objects::Meta as _;
 use controller_core::preconditions::Effect;
@@ -29,6 +29,7 @@ use super::tombstones::{is_listed, put_status};
 use crate::access::{AccessError, Connection, DomainDetail, FirmwareState};
 use crate::dhcp::undefine;
 use crate::domain_effects::check_domain;
+use crate::existing_disks::has_existing;
 use crate::firmware_state::firmware_state;
 use crate::guard::Guard;
 use crate::images::names::{base_of, disk_of, is_attempt_of, is_marker};
@@ -252,7 +253,10 @@ fn remove_all(
             let mut listed = listed_volumes.iter();
             listed.any(|it| it.pool == disk.pool && it.volume == disk.volume)
         };
-        let state = if metadata.volumes.iter().all(is_listed) {
+        // A disk that no record names existed before the Machine, and stays.
+        let domain = Domain::parse(&found.inactive).ok();
+        let keeps = domain.is_none_or(|domain| has_existing(&domain, metadata));
+        let state = if metadata.volumes.iter().all(is_listed) && !keeps {
             firmware_state(&metadata.volumes)
         } else {
             FirmwareState::Keep

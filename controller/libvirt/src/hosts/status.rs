@@ -166,6 +166,8 @@ fn missing_pools(spec: &LibvirtHostSpec, snapshot: &Snapshot) -> Vec<String> {
     let mut named = spec.pools();
     // It holds no volumes of disks, so a deletion does not depend on it.
     named.extend(spec.console_log_pool.clone());
+    let existing = spec.existing_volumes.iter().flatten();
+    named.extend(existing.map(|offer| offer.pool.clone()));
     named.iter().filter_map(fault).collect()
 }
 

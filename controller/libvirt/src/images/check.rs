@@ -75,6 +75,26 @@ pub(crate) fn check_image(host: &mut dyn Connection, image: &PoolVolume) -> Resu
     ))
 }
 
+/// Fails unless the volume is a qcow2 file that names no other one: QEMU would open it for the guest.
+pub(crate) fn check_standalone(host: &mut dyn Connection, volume: &PoolVolume) -> Result<()> {
+    let (pool, name) = (volume.pool.as_str(), volume.volume.as_str());
+    let Some(found) = host.volume(pool, name)? else {
+        return Err(AccessError::Absent(format!("volume {pool}/{name} is gone")));
+    };
+    let Some(header) = header(host, pool, &found)? else {
+        return Ok(());
+    };
+    let format = header.format.as_str();
+    if format != volume.format.as_str() {
+        let why =
+            format!("is {format} by its header: write it anew with 'qemu-img convert -O qcow2'");
+        return Err(refused(pool, name, &why));
+    }
+    let standalone = header.standalone();
+    standalone.map_err(|error| refused(pool, name, &error.to_string()))?;
+    Ok(())
+}
+
 /// Fails unless the medium in a drive is an image.
 pub(crate) fn check_medium(host: &mut dyn Connection, disk: &Disk) -> Result<()> {
     match &disk.volume {

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::api::libvirt_host::LibvirtHostSpec;
 use common::api::machine::Image;
-use common::render::libvirt::{Domain, DomainMetadata, Nic, NicSource, VolumeFormat, is_volume_of};
+use common::render::libvirt::{
+    Domain, DomainMetadata, Nic, NicSource, PoolVolume, VolumeFormat, is_volume_of,
+};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use uuid::Uuid;
@@ -15,7 +17,7 @@ use crate::access::{
     AccessError, CardAddresses, Connection, DhcpServer, DomainDetail, Volume, VolumeKey,
 };
 use crate::capacity::UNLIMITED;
-use crate::existing_disks::other_user;
+use crate::existing_disks::Others;
 use crate::images::fetches::{FetchKey, Fetches, ImageState};
 use crate::images::names::{image_volume, is_attempt_of, marker};
 use crate::libvirt_host::LibvirtHost;
@@ -44,8 +46,10 @@ pub(crate) struct HostQuery {
     sizes: Vec<(String, String, u128)>,
     /// Overcommitment of the host's storage.
     factor: StorageFactor,
-    /// Existing volumes that disks are on and that no other guest may have.
+    /// Existing volumes that disks are on.
     existing: Vec<VolumeKey>,
+    /// Namespace of the Machine.
+    namespace: String,
     /// Whether a card holds an address.
     has_addresses: bool,
     /// Whether the Machine is under deletion.
@@ -85,9 +89,9 @@ impl HostQuery {
                 BTreeSet::new()
             },
             existing: existing_volumes(machine, spec)
-                .filter(|(disk, _)| !disk.shareable)
                 .map(|(_, key)| key)
                 .collect(),
+            namespace: machine.namespace().to_owned(),
             has_addresses: !machine.addresses.configs.is_empty(),
             deleting: machine.is_deleting(),
         }
@@ -172,7 +176,7 @@ impl HostQuery {
         if !self.deleting {
             answer.look_for_space(host, &self.sizes, self.factor)?;
         }
-        answer.read_users(host, self.uuid, &self.existing)?;
+        answer.read_users(host, self.uuid, &self.existing, &self.namespace)?;
         answer.read_dhcp(host, self.has_addresses)?;
         answer.read_leases(host)?;
         Ok(answer)
@@ -260,6 +264,7 @@ impl HostAnswer {
         host: &mut dyn Connection,
         uuid: Uuid,
         existing: &[VolumeKey],
+        namespace: &str,
     ) -> Result<(), AccessError> {
         let guest = self.guest.as_ref();
         let running = guest.and_then(|guest| guest.running.as_ref());
@@ -270,12 +275,26 @@ impl HostAnswer {
                 volume.is_some_and(|it| it.pool == *pool && it.volume == *name)
             })
         };
-        for key in existing {
-            let Some(volume) = self.volumes.get(key).filter(|_| !has(key)) else {
-                continue;
+        let wanted: Vec<_> = existing
+            .iter()
+            .filter(|key| self.volumes.contains_key(*key) && !has(key))
+            .collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let others = Others::read(host, uuid)?;
+        for key in wanted {
+            let volume = PoolVolume {
+                pool: key.0.clone(),
+                volume: key.1.clone(),
+                format: VolumeFormat::Qcow2,
             };
-            if let Some(user) = other_user(host, uuid, &volume.path)? {
-                self.volume_users.insert(key.clone(), user);
+            // It is looked for again right before the guest gets the volume, and fails there with its cause.
+            match others.user_of(host, &volume, namespace) {
+                Err(error) if error.is_of_host() => return Err(error),
+                user => self
+                    .volume_users
+                    .extend(user.ok().flatten().map(|user| (key.clone(), user))),
             }
         }
         Ok(())

@@ -13,7 +13,6 @@
 
 use std::time::Duration;
 
-use common::api::normalized::Normalized;
 use common::names;
 use common::render::libvirt::{DomainMetadata, Intent, IntentKind, console_log_name};
 use controller_core::deletion::{Stage, Teardown};
@@ -25,6 +24,7 @@ use super::action::Action;
 use super::disks::{is_to_go, kept, recorded, removals, to_delete};
 use super::power::{POWER_RETRY, shutdown_limit, shutdown_step};
 use crate::access::FirmwareState;
+use crate::existing_disks::has_existing;
 use crate::firmware_state::firmware_state;
 use crate::observed::{Binding, Guest, HostView, Observed};
 use crate::volume_effects::Removal;
@@ -126,11 +126,11 @@ fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
     });
     let undefine = guest.map(|guest| {
         // A volume that existed before the Machine is a disk that is kept.
-        let has_existing = |block: &Normalized| !block.existing_disks.is_empty();
-        if machine.desired().is_some_and(has_existing) {
+        let metadata = guest.metadata.as_ref();
+        let existing = guest.defined.as_ref().zip(metadata);
+        if existing.is_none_or(|(domain, metadata)| has_existing(domain, metadata)) {
             return Action::Undefine(FirmwareState::Keep);
         }
-        let metadata = guest.metadata.as_ref();
         let state = |metadata| firmware_state(&recorded(machine, metadata, &view.spec));
         Action::Undefine(metadata.map_or(FirmwareState::Keep, state))
     });

@@ -4,13 +4,16 @@
 use common::api::normalized::ExistingDisk;
 use common::api::status::VolumeStatus;
 use common::quantity::Bytes;
-use common::render::libvirt::{PoolVolume, VolumeFormat};
+use common::render::libvirt::{Disk, PoolVolume, VolumeFormat, is_reserved_volume};
 use controller_core::conditions::Fault;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
 use super::volumes::{Volumes, pool_not_found};
 use crate::observed::HostView;
+
+/// The format of existing volumes, as libvirt names it.
+const FORMAT: &str = "qcow2";
 
 impl Volumes {
     /// Gives the disk to the guest, unless its volume is missing or somebody else's.
@@ -20,50 +23,91 @@ impl Volumes {
         disk: &ExistingDisk,
         view: &HostView,
     ) {
-        let (name, volume, host) = (&disk.name, disk.source(), &view.host);
-        let Some(offer) = view.spec.existing_volumes_of(machine.namespace()) else {
-            let message = format!(
-                "LibvirtHost '{host}' no longer offers existing volumes to namespace '{}' for disk '{name}': add a pool to spec.existingVolumes of the host; the Machine continues automatically then",
-                machine.namespace()
-            );
-            return self.outcome.worsen(Fault::new("VolumeNotFound", message));
-        };
-        let pool = &offer.pool;
-        if let Some(why) = view.unreadable_pools.get(pool) {
-            let what = format!("the volume of disk '{name}'");
-            return self.outcome.worsen(pool_not_found(&what, host, why));
+        match existing(machine, disk, view) {
+            Err(fault) => self.outcome.worsen(fault),
+            Ok((placed, capacity)) => {
+                self.reported.push(VolumeStatus {
+                    name: disk.name.clone(),
+                    claim_name: placed.volume.clone(),
+                    phase: Some("Bound".to_owned()),
+                    capacity: Some(Bytes::new(u128::from(capacity)).to_string()),
+                    progress: None,
+                });
+                self.placed.insert(disk.name.clone(), placed);
+            }
         }
-        let key = (pool.clone(), volume.to_owned());
-        let Some(found) = view.volumes.get(&key) else {
-            let message = format!(
-                "volume '{volume}' of disk '{name}' is not in pool '{pool}' of LibvirtHost '{host}': put it there (virsh pool-refresh {pool} makes libvirt see a file), or correct volumeName; the Machine continues automatically then"
-            );
-            return self.outcome.worsen(Fault::new("VolumeNotFound", message));
-        };
-        if let Some(user) = view.volume_users.get(&key) {
-            let message = format!(
-                "volume '{volume}' of disk '{name}' is used by domain '{user}' on LibvirtHost '{host}', and two guests that write to one volume destroy its file system: remove it from that domain; the Machine continues automatically then"
-            );
-            return self.outcome.worsen(Fault::new("VolumeInUse", message));
-        }
-        if disk.shareable && offer.format != VolumeFormat::Raw {
-            let message = format!(
-                "volume '{volume}' of disk '{name}' is qcow2, and only raw volumes can be shared: drop shareable, or convert it"
-            );
-            return self.outcome.worsen(Fault::new("VolumeInUse", message));
-        }
-        let placed = PoolVolume {
-            pool: pool.clone(),
-            volume: volume.to_owned(),
-            format: offer.format,
-        };
-        self.placed.insert(name.clone(), placed);
-        self.reported.push(VolumeStatus {
-            name: name.clone(),
-            claim_name: volume.to_owned(),
-            phase: Some("Bound".to_owned()),
-            capacity: Some(Bytes::new(u128::from(found.capacity)).to_string()),
-            progress: None,
-        });
     }
+}
+
+/// The volume of a disk, with its size in bytes.
+fn existing(
+    machine: &Machine,
+    disk: &ExistingDisk,
+    view: &HostView,
+) -> Result<(PoolVolume, u64), Fault> {
+    let (name, volume, host) = (&disk.name, disk.source(), &view.host);
+    let not_found = |message: String| Fault::new("VolumeNotFound", message);
+    let Some(offer) = view.spec.existing_volumes_of(machine.namespace()) else {
+        return Err(not_found(format!(
+            "LibvirtHost '{host}' no longer offers existing volumes to namespace '{}' for disk '{name}': add a pool to spec.existingVolumes of the host; the Machine continues automatically then",
+            machine.namespace()
+        )));
+    };
+    let pool = &offer.pool;
+    // Admission refuses the name; a block may be older than that.
+    if is_reserved_volume(volume) {
+        return Err(not_found(format!(
+            "volume '{volume}' of disk '{name}' has the form of the names that the controller gives: give it another name on LibvirtHost '{host}'"
+        )));
+    }
+    let placed = PoolVolume {
+        pool: pool.clone(),
+        volume: volume.to_owned(),
+        format: VolumeFormat::Qcow2,
+    };
+    // Another pool has another volume of the name.
+    if let Some(present) = defined(disk, view).filter(|present| **present != placed) {
+        return Err(not_found(format!(
+            "disk '{name}' is on volume '{volume}' of pool '{}', and LibvirtHost '{host}' offers pool '{pool}' now: offer the former pool again, or remove the disk and add it under another name",
+            present.pool
+        )));
+    }
+    if let Some(why) = view.unreadable_pools.get(pool) {
+        return Err(pool_not_found(
+            &format!("the volume of disk '{name}'"),
+            host,
+            why,
+        ));
+    }
+    let key = (pool.clone(), volume.to_owned());
+    let Some(found) = view.volumes.get(&key) else {
+        return Err(not_found(format!(
+            "volume '{volume}' of disk '{name}' is not in pool '{pool}' of LibvirtHost '{host}': put it there (virsh pool-refresh {pool} makes libvirt see a file), or correct volumeName; the Machine continues automatically then"
+        )));
+    };
+    if let Some(user) = view.volume_users.get(&key) {
+        return Err(Fault::new(
+            "VolumeInUse",
+            format!(
+                "volume '{volume}' of disk '{name}' on LibvirtHost '{host}' is used by {user}, and two guests that write to one volume destroy its file system: remove it there; the Machine continues automatically then"
+            ),
+        ));
+    }
+    if found.format != FORMAT {
+        return Err(Fault::new(
+            "VolumeFailed",
+            format!(
+                "volume '{volume}' of disk '{name}' is {} and not qcow2, and what a guest writes into it could change what it is: convert it (qemu-img convert -O qcow2)",
+                found.format
+            ),
+        ));
+    }
+    Ok((placed, found.capacity))
+}
+
+/// The volume that the disk of this name has in the domain's definition.
+fn defined<'v>(disk: &ExistingDisk, view: &'v HostView) -> Option<&'v PoolVolume> {
+    let defined = view.guest.as_ref()?.defined.as_ref()?;
+    let is_same = |it: &&Disk| it.is_ours() && !it.cdrom && it.name() == disk.name;
+    defined.disks.iter().find(is_same)?.volume.as_ref()
 }

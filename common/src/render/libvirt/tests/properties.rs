@@ -74,7 +74,6 @@ fn disks() -> impl Strategy<Value = Vec<Disk>> {
                 target: format!("x{}", char::from(b'a' + index)),
                 volume,
                 read_only,
-                shareable: read_only && !cdrom,
                 boot_order,
                 serial: None,
                 address,

@@ -1,6 +1,6 @@
 //! Disks on volumes of the host that existed before the Machine.
 
-use common::api::choice::{DiskBus, VolumeFormat};
+use common::api::choice::DiskBus;
 use common::api::libvirt_host::ExistingVolumes;
 use common::api::normalized::ExistingDisk;
 
@@ -13,7 +13,7 @@ use common::render::libvirt::domain_uuid;
 use controller_core::plan::Step;
 
 const LEGACY: &str = "legacy";
-const VOLUME: &str = "old-disk.raw";
+const VOLUME: &str = "old-disk.qcow2";
 
 fn existing(volume: &str) -> ExistingDisk {
     ExistingDisk {
@@ -35,14 +35,12 @@ fn with_existing() -> Environment {
     let mut pool = FakePool::of(1 << 30);
     let volume = FakeVolume {
         capacity: 1 << 20,
-        raw: true,
-        content: b"precious".to_vec(),
+        content: qcow2(None),
         ..FakeVolume::default()
     };
     pool.volumes.insert(VOLUME.into(), volume);
     env.host.state().pools.insert(LEGACY.into(), pool);
     env.object.spec.existing_volumes = Some(vec![ExistingVolumes {
-        format: VolumeFormat::Raw,
         namespaces: vec!["default".into()],
         pool: LEGACY.into(),
     }]);
@@ -129,53 +127,82 @@ fn a_volume_that_another_domain_has_is_not_given_to_the_guest() {
 
 /// Somebody else takes the volume between the observation and the effect.
 #[test]
-fn neither_a_definition_nor_a_start_is_carried_out_if_another_domain_has_the_volume_by_then() {
-    for effect in ["define", "start"] {
+fn no_effect_gives_a_volume_to_the_guest_that_another_domain_has_by_then() {
+    for effect in ["define", "start", "attach"] {
         let mut env = with_existing();
+        if effect == "attach" {
+            let existing = env.machine().desired().unwrap().existing_disks.clone();
+            env.edit(|block| block.existing_disks.clear());
+            env.settle();
+            env.edit(|block| block.existing_disks = existing);
+        }
         loop {
             let plan = env.plan().unwrap();
             let is_due = plan.actions.iter().any(|action| match action {
                 Action::Define(_) => effect == "define",
                 Action::Start { .. } => effect == "start",
+                Action::HotPlug(_) => effect == "attach",
                 _ => false,
             });
             if is_due {
                 define_foreign_domain_on(&env, LEGACY, VOLUME);
-                let refused = plan
-                    .actions
-                    .iter()
-                    .find_map(|action| env.step(&Step::Act(action)).err());
+                let calls = times(&env, effect);
+                let mut actions = plan.actions.iter();
+                let refused = actions.find_map(|action| env.step(&Step::Act(action)).err());
                 assert!(
                     matches!(refused, Some(AccessError::Changed(_))),
                     "{refused:?}"
                 );
-                assert_eq!(times(&env, effect), usize::from(effect == "define"));
+                assert_eq!(times(&env, effect), calls, "{effect}");
                 break;
             }
             env.pass();
         }
-        assert_ne!(state(&env), Some(State::Running), "{effect}");
     }
 }
 
 #[test]
-fn a_shared_volume_is_raw() {
+fn a_volume_that_names_other_files_or_is_raw_is_not_given_to_the_guest() {
     let mut env = with_existing();
-    env.edit(|block| block.existing_disks[0].shareable = true);
-    define_foreign_domain_on(&env, LEGACY, VOLUME);
-    env.settle();
-    assert_eq!(
-        state(&env),
-        Some(State::Running),
-        "QEMU locks it if that domain does not share it"
-    );
-    let defined = env.host.state().domains[&domain_uuid(UID)].inactive.clone();
-    assert!(defined.contains("<shareable/>"), "{defined}");
+    env.host
+        .state()
+        .pools
+        .get_mut(LEGACY)
+        .unwrap()
+        .volumes
+        .get_mut(VOLUME)
+        .unwrap()
+        .content = qcow2(Some("/etc/shadow"));
+    for _ in 0..6 {
+        env.pass();
+    }
+    assert_eq!(state(&env), None);
 
     let mut env = with_existing();
-    env.edit(|block| block.existing_disks[0].shareable = true);
-    let offers = env.object.spec.existing_volumes.as_mut().unwrap();
-    offers[0].format = VolumeFormat::Qcow2;
+    env.host
+        .state()
+        .pools
+        .get_mut(LEGACY)
+        .unwrap()
+        .volumes
+        .get_mut(VOLUME)
+        .unwrap()
+        .raw = true;
     env.settle();
-    assert_eq!(reported(&env, "StorageReady"), ("False", "VolumeInUse"));
+    assert_eq!(reported(&env, "StorageReady"), ("False", "VolumeFailed"));
+}
+
+#[test]
+fn a_disk_stays_on_the_pool_that_it_is_on() {
+    let mut env = with_existing();
+    env.settle();
+    let volume = content(&env);
+    let mut other = FakePool::of(1 << 30);
+    other.volumes.insert(VOLUME.into(), volume);
+    env.host.state().pools.insert("other".into(), other);
+    env.object.spec.existing_volumes.as_mut().unwrap()[0].pool = "other".into();
+    let calls = env.host.calls().len();
+    env.settle();
+    assert_eq!(reported(&env, "StorageReady"), ("False", "VolumeNotFound"));
+    assert_eq!(env.host.calls().len(), calls, "the definition is as it was");
 }

@@ -147,9 +147,9 @@ impl laws::Environment for Environment {
             (Effect::DeleteVolume, Precondition::Owned | Precondition::Deletable) => {
                 Some(of_removals)
             }
-            (_, Precondition::ExistingDisksFree) => {
-                Some("no Machine on libvirt has a disk on a volume that existed before it")
-            }
+            (_, Precondition::ExistingDisksFree) => Some(
+                "plan::tests::existing::no_effect_gives_a_volume_to_the_guest_that_another_domain_has_by_then",
+            ),
             (_, Precondition::StateKept) => Some("access::contract::guests::nvram"),
             _ => None,
         }
