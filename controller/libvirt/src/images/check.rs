@@ -160,4 +160,4 @@ fn refused(pool: &str, name: &str, why: &str) -> AccessError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -6,7 +6,8 @@ use crate::access::{Connector as _, Target};
 
 const POOL: &str = "vms";
 
-fn header(backing: Option<(&str, Option<&str>)>) -> Vec<u8> {
+/// The header of a qcow2 image, with its backing file and the format of that.
+pub(crate) fn header(backing: Option<(&str, Option<&str>)>) -> Vec<u8> {
     let mut file = vec![0; 1 << 18];
     file[..4].copy_from_slice(b"QFI\xfb");
     for (offset, number) in [(4, 3_u32), (20, 16), (36, 1), (56, 1), (96, 4), (100, 104)] {

@@ -7,6 +7,7 @@ use common::api::normalized::ExistingDisk;
 use super::{Environment, UID, block, define_foreign_domain_on, phase, reported, state, times};
 use crate::access::fake::{FakePool, FakeVolume};
 use crate::access::{AccessError, FirmwareState, State};
+use crate::images::check::tests::header;
 use crate::plan::action::Action;
 use common::api::choice::Phase;
 use common::render::libvirt::domain_uuid;
@@ -35,7 +36,7 @@ fn with_existing() -> Environment {
     let mut pool = FakePool::of(1 << 30);
     let volume = FakeVolume {
         capacity: 1 << 20,
-        content: qcow2(None),
+        content: header(None),
         ..FakeVolume::default()
     };
     pool.volumes.insert(VOLUME.into(), volume);
@@ -172,7 +173,7 @@ fn a_volume_that_names_other_files_or_is_raw_is_not_given_to_the_guest() {
         .volumes
         .get_mut(VOLUME)
         .unwrap()
-        .content = qcow2(Some("/etc/shadow"));
+        .content = header(Some(("/etc/shadow", Some("raw"))));
     for _ in 0..6 {
         env.pass();
     }
