@@ -20,7 +20,6 @@ use super::guards::of_host;
 use super::poller::PollerContext;
 use super::registry::ConnectedHost;
 use super::tombstones::forget_kept;
-use crate::access::AccessError;
 use crate::libvirt_host::LibvirtHost;
 use crate::volume_effects::{Removal, remove_volume};
 
@@ -83,12 +82,9 @@ async fn delete(context: &PollerContext, connected: &Arc<ConnectedHost>, volume:
         is_deletable: true,
     };
     let deleted = connected.background.call(DELETION_LIMIT, move |host| {
-        // One that libvirt does not know may come back, with a file system that is not mounted now: its record stays.
+        // What was deleted before its record could be removed is found nowhere, also not after a refresh.
         if host.volume(&removal.pool, &removal.name)?.is_none() {
-            let what = format!("{}/{}", removal.pool, removal.name);
-            return Err(AccessError::Absent(format!(
-                "libvirt knows no volume {what}"
-            )));
+            host.refresh(&removal.pool)?;
         }
         remove_volume(host, &guard, Effect::DeleteVolume, &removal)
     });
