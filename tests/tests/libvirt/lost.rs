@@ -27,20 +27,8 @@ async fn a_machine_that_lost_its_host_is_removed_by_the_host_that_was_away_when_
     // The daemon ends, the guest runs on, and the next controller knows neither of them.
     env.controller.kill();
     env.libvirt.kill();
-    let patch = json!({"status": {"host": null}}).to_string();
-    let kubectl = env.lab.kubectl();
-    let lose = [
-        "patch",
-        "machine",
-        "-n",
-        "default",
-        "lost",
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        &patch,
-    ];
-    kubectl.run(&lose).await.unwrap().ok().unwrap();
+    let unbound = json!({"status": {"host": null}});
+    env.machines().merge_status("lost", &unbound).await.unwrap();
     env.controller.start_again().unwrap();
     env.machines().delete("lost").await.unwrap();
     env.machines().until_gone("lost").await.unwrap();

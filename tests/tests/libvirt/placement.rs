@@ -209,17 +209,8 @@ async fn a_forged_host_in_the_status_starts_no_second_domain() {
     env.apply("web", &blank("128Mi", "here")).await;
     env.until("web", "to run", is_ready).await;
     for forged in [json!("there"), json!(null)] {
-        let patch = json!({"status": {"host": forged}}).to_string();
-        let args = [
-            "patch",
-            "machine",
-            "web",
-            "--subresource=status",
-            "--type=merge",
-            "-p",
-            &patch,
-        ];
-        env.lab.kubectl().run(&args).await.unwrap().ok().unwrap();
+        let status = json!({"status": {"host": forged}});
+        env.machines().merge_status("web", &status).await.unwrap();
         let is_back = |machine: &Value| machine["status"]["host"] == "here" && is_ready(machine);
         env.until("web", "to be here again", is_back).await;
     }

@@ -11,12 +11,11 @@ use std::time::Duration;
 
 use common::api::left_volumes::KeptVolume;
 use common::names;
-use common::render::libvirt::is_volume_of;
 use controller_core::objects::Meta as _;
 use controller_core::preconditions::Effect;
 use tokio::task::JoinHandle;
 
-use super::guards::of_host;
+use super::guards::{may_begin, of_host};
 use super::poller::PollerContext;
 use super::registry::ConnectedHost;
 use super::tombstones::forget_kept;
@@ -34,7 +33,7 @@ pub(super) fn begin(
     host: &LibvirtHost,
 ) -> Option<JoinHandle<()>> {
     let released: Vec<_> = released(host).cloned().collect();
-    if connected.snapshot().is_err() || !context.api.may_write() || released.is_empty() {
+    if released.is_empty() || !may_begin(&context.api, connected, host) {
         return None;
     }
     let (context, connected) = (context.clone(), connected.clone());
@@ -68,19 +67,8 @@ fn released(host: &LibvirtHost) -> impl Iterator<Item = &KeptVolume> {
 /// Deletes a volume and then its record.
 async fn delete(context: &PollerContext, connected: &Arc<ConnectedHost>, volume: &KeptVolume) {
     let guard = of_host(&context.api, &context.objects, connected);
-    let KeptVolume {
-        pool,
-        volume: name,
-        uid,
-        ..
-    } = volume;
-    let removal = Removal {
-        pool: pool.clone(),
-        name: name.clone(),
-        key: None,
-        is_owned: is_volume_of(name, uid),
-        is_deletable: true,
-    };
+    let (pool, name) = (&volume.pool, &volume.volume);
+    let removal = Removal::of_kept(volume);
     let deleted = connected.background.call(DELETION_LIMIT, move |host| {
         // What was deleted before its record could be removed is found nowhere, also not after a refresh.
         if host.volume(&removal.pool, &removal.name)?.is_none() {
