@@ -278,6 +278,11 @@ impl Objects {
     }
 }
 
+/// The message of a condition of an object; `None` when it has none of that type.
+pub fn condition_message<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
+    condition(object, kind)["message"].as_str()
+}
+
 /// A condition of an object; null when it has none of that type.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
     let conditions = object["status"]["conditions"].as_array();

@@ -4,7 +4,7 @@
 mod environment;
 
 use lab::{
-    objects::{CLAIM, INSTANCE, POD, VM, condition},
+    objects::{CLAIM, INSTANCE, POD, VM, condition, condition_message},
     wait,
 };
 use serde_json::{Value, json};
@@ -56,9 +56,7 @@ async fn waits_for_claim(env: &Environment, name: &str, part: &str) -> Value {
     let machines = env.machines();
     let held = machines.until_condition(name, "StorageReady", "False", "ClaimInUse");
     let held = held.await.unwrap();
-    let message = condition(&held, "StorageReady")["message"]
-        .as_str()
-        .unwrap();
+    let message = condition_message(&held, "StorageReady").unwrap();
     assert!(message.contains(part), "{message}");
     held
 }

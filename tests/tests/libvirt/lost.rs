@@ -1,7 +1,7 @@
 //! Deletions of Machines of which the API server does not say any more where they are.
 
 use lab::{
-    objects::{HOST, condition},
+    objects::{HOST, condition_message},
     wait,
 };
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ async fn a_deletion_waits_until_a_deleted_libvirt_host_is_created_again_even_if_
     env.machines().merge("lost", &force).await.unwrap();
     env.machines().delete("lost").await.unwrap();
     let waiting = |machine: &Value| {
-        let message = condition(machine, "Ready")["message"].as_str();
+        let message = condition_message(machine, "Ready");
         message.is_some_and(|message| message.contains("LibvirtHost 'here' was deleted"))
     };
     let machine = env.until("lost", "to wait for its host", waiting).await;

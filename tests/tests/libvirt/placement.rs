@@ -3,7 +3,7 @@
 use std::fs;
 
 use common::quantity::Bytes;
-use lab::objects::{HOST, condition};
+use lab::objects::{HOST, condition, condition_message};
 use serde_json::{Value, json};
 
 use crate::environment::{self, Environment};
@@ -145,7 +145,7 @@ async fn a_machine_is_placed_on_a_host_that_satisfies_its_requirements() {
         })
         .await;
     assert_eq!(waiting["status"]["phase"], "Pending");
-    let why = condition(&waiting, "Ready")["message"].as_str().unwrap();
+    let why = condition_message(&waiting, "Ready").unwrap();
     for part in [
         "large: has ",
         "small: has ",
