@@ -1,6 +1,7 @@
 //! Reads objects of any kind as JSON, and waits for their state.
 
 use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client,
     api::{
@@ -19,6 +20,13 @@ pub fn namespace(name: &str, labels: &Value) -> Value {
         "kind": "Namespace",
         "metadata": {"name": name, "labels": labels},
     })
+}
+
+/// The uid of the Namespace `kube-system`, which stands for the cluster.
+pub async fn cluster_uid(client: &Client) -> Result<String> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let uid = namespaces.get("kube-system").await?.metadata.uid;
+    uid.context("kube-system without a uid")
 }
 
 /// A kind that tests read.
@@ -126,6 +134,7 @@ const fn core(name: &'static str, plural: &'static str) -> Kind {
 pub struct Objects {
     api: Api<DynamicObject>,
     kind: &'static str,
+    api_version: String,
 }
 
 impl Objects {
@@ -138,6 +147,7 @@ impl Objects {
                 namespace => Api::namespaced_with(client, namespace, &resource),
             },
             kind: kind.name,
+            api_version: resource.api_version,
         }
     }
 
@@ -170,6 +180,22 @@ impl Objects {
         Ok(())
     }
 
+    /// Creates an object that was recorded at another API server, without what each API server chooses itself. Returns it
+    /// as it is stored.
+    pub async fn create_recorded(&self, mut object: Value) -> Result<Value> {
+        object["apiVersion"] = self.api_version.as_str().into();
+        object["kind"] = self.kind.into();
+        let metadata = object["metadata"].as_object_mut();
+        let metadata = metadata.context("a recorded object without metadata")?;
+        for chosen in ["uid", "resourceVersion", "generation"] {
+            metadata.remove(chosen);
+        }
+        let name = metadata.get("name").and_then(Value::as_str);
+        let name = name.context("a recorded object without a name")?.to_owned();
+        self.create(&object).await?;
+        self.get(&name).await
+    }
+
     /// Merges a patch into an object.
     pub async fn merge(&self, name: &str, patch: &Value) -> Result<()> {
         let patch = Patch::Merge(patch);
@@ -177,6 +203,16 @@ impl Objects {
             .patch(name, &PatchParams::default(), &patch)
             .await
             .with_context(|| format!("patching {} {name}", self.kind))?;
+        Ok(())
+    }
+
+    /// Merges a patch into an object through its subresource `status`, as a controller does.
+    pub async fn merge_status(&self, name: &str, patch: &Value) -> Result<()> {
+        let patch = Patch::Merge(patch);
+        self.api
+            .patch_status(name, &PatchParams::default(), &patch)
+            .await
+            .with_context(|| format!("patching the status of {} {name}", self.kind))?;
         Ok(())
     }
 
@@ -240,6 +276,11 @@ impl Objects {
         })
         .await
     }
+}
+
+/// The message of a condition of an object; `None` when it has none of that type.
+pub fn condition_message<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
+    condition(object, kind)["message"].as_str()
 }
 
 /// A condition of an object; null when it has none of that type.

@@ -12,8 +12,9 @@ use tokio::time::sleep;
 /// because suites run side by side on two cores, and load must not fail a test.
 pub const LIMIT: Duration = Duration::from_mins(5);
 
-/// Interval between two checks: shorter than the waits, longer than a request.
-const POLL: Duration = Duration::from_millis(50);
+/// Shortest and longest interval between two checks. Many suites wait at a time on two cores: checks at the shortest
+/// interval were a fifth of all requests to the API server.
+const INTERVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
 
 /// A point in time at which a wait fails.
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +49,7 @@ pub async fn until_within<T, S: Debug>(
     what: &str,
     mut look: impl AsyncFnMut() -> Result<Result<T, S>>,
 ) -> Result<T> {
+    let start = Instant::now();
     let deadline = Deadline::after(limit);
     loop {
         match look().await? {
@@ -55,7 +57,12 @@ pub async fn until_within<T, S: Debug>(
             Err(seen) if deadline.passed() => {
                 bail!("timed out after {limit:?} waiting for {what}; last seen: {seen:?}")
             }
-            Err(_) => sleep(POLL).await,
+            Err(_) => sleep(interval(start.elapsed())).await,
         }
     }
+}
+
+/// The time until the next check, after having waited this long: a twentieth, so that a wait ends at most that much late.
+fn interval(waited: Duration) -> Duration {
+    (waited / 20).clamp(INTERVALS.0, INTERVALS.1)
 }

@@ -6,7 +6,7 @@ mod environment;
 use std::collections::BTreeSet;
 
 use lab::{
-    objects::{ADDRESS, NETWORK, VM, condition, namespace},
+    objects::{ADDRESS, NETWORK, VM, condition, condition_message, namespace},
     wait,
 };
 use serde_json::{Value, json};
@@ -141,9 +141,7 @@ async fn addresses_are_given_allocated_exhausted_and_released() {
     let exhausted =
         machines.until_condition("three", "NetworkReady", "False", "AddressesExhausted");
     let exhausted = exhausted.await.unwrap();
-    let message = condition(&exhausted, "NetworkReady")["message"]
-        .as_str()
-        .unwrap();
+    let message = condition_message(&exhausted, "NetworkReady").unwrap();
     assert!(
         message.contains("2 of the 2 that NetworkConfiguration 'lan' allocates"),
         "{message}"

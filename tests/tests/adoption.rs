@@ -7,7 +7,9 @@ mod environment;
 use common::render::{Identity, digest, kubevirt::types::VirtualMachineSpec};
 use lab::{
     Lab, Options, Scenario,
-    objects::{ATTACHMENT, CLAIM, INSTANCE, Kind, MACHINE, NETWORK, SECRET, VM, condition},
+    objects::{
+        ATTACHMENT, CLAIM, INSTANCE, Kind, MACHINE, NETWORK, SECRET, VM, cluster_uid, condition,
+    },
 };
 use serde_json::{Value, json};
 
@@ -23,16 +25,9 @@ const FORMER_UID: &str = "uid-of-web";
 const FORMER_MAC: &str = "46:cc:6d:50:f0:8c";
 
 /// Creates an object as that release had made it, and returns it as it is stored. The API server chooses another uid.
-async fn create(lab: &Lab, kind: Kind, types: [&str; 2], mut object: Value) -> Value {
-    [object["apiVersion"], object["kind"]] = types.map(Value::from);
-    let metadata = object["metadata"].as_object_mut().unwrap();
-    for of_server in ["uid", "resourceVersion", "generation"] {
-        metadata.remove(of_server);
-    }
+async fn create(lab: &Lab, kind: Kind, object: Value) -> Value {
     let objects = lab.objects(kind, "default");
-    objects.create(&object).await.unwrap();
-    let name = object["metadata"]["name"].as_str().unwrap();
-    objects.get(name).await.unwrap()
+    objects.create_recorded(object).await.unwrap()
 }
 
 fn uid(object: &Value) -> &str {
@@ -61,31 +56,16 @@ async fn store(lab: &Lab) {
     let by_release = &vm["metadata"]["annotations"][RENDERED];
     assert_eq!(*by_release, rendered(vm), "the digest is that of the spec");
 
-    let ours = "vitistack.io/v1alpha1";
     let mut network = former["networks"]["prod"].clone();
     network["metadata"]["finalizers"] = json!(["machine.vitistack.io/in-use"]);
-    let types = [ours, "NetworkConfiguration"];
-    let network = create(lab, NETWORK, types, network).await;
+    let network = create(lab, NETWORK, network).await;
     let web = former["machine"].clone();
-    let status = json!({"status": web["status"]}).to_string();
-    let web = create(lab, MACHINE, [ours, "Machine"], web).await;
-    let arguments = [
-        "patch",
-        "machine",
-        "-n",
-        "default",
-        "web",
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        &status,
-    ];
-    let kubectl = lab.kubectl();
-    kubectl.run(&arguments).await.unwrap().ok().unwrap();
+    let status = json!({"status": web["status"]});
+    let web = create(lab, MACHINE, web).await;
+    let machines = lab.objects(MACHINE, "default");
+    machines.merge_status("web", &status).await.unwrap();
 
-    let path = "jsonpath={.metadata.uid}";
-    let cluster = ["get", "namespace", "kube-system", "-o", path];
-    let cluster = kubectl.run(&cluster).await.unwrap().ok().unwrap();
+    let cluster = cluster_uid(lab.client()).await.unwrap();
     let (before, now) = (identity("", FORMER_UID), identity(&cluster, uid(&web)));
     let named = |object: &Value| -> Value {
         let text = object.to_string();
@@ -100,18 +80,17 @@ async fn store(lab: &Lab) {
         serde_json::from_str(&text).unwrap()
     };
     let attachment = named(&former["attachments"]["prod"]);
-    let types = ["k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition"];
-    create(lab, ATTACHMENT, types, attachment).await;
+    create(lab, ATTACHMENT, attachment).await;
     for claim in ["web-root", "web-data"] {
         let claim = named(&former["claims"][claim]);
-        create(lab, CLAIM, ["v1", "PersistentVolumeClaim"], claim).await;
+        create(lab, CLAIM, claim).await;
     }
     let mut secret = named(&former["secret"]);
     secret["stringData"] = json!({"userdata": former["machine"]["spec"]["cloudInit"]["userData"]});
-    create(lab, SECRET, ["v1", "Secret"], secret).await;
+    create(lab, SECRET, secret).await;
     let mut vm = named(vm);
     vm["metadata"]["annotations"][RENDERED] = rendered(&vm).into();
-    create(lab, VM, ["kubevirt.io/v1", "VirtualMachine"], vm).await;
+    create(lab, VM, vm).await;
 }
 
 /// The metadata that its owner writes, and the spec.

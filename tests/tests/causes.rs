@@ -88,17 +88,8 @@ async fn every_cause_of_a_guest_that_does_not_start_reaches_the_machine() {
     let failure = json!({
         "consecutiveFailCount": 4, "retryAfterTimestamp": "2026-01-01T00:02:40Z",
     });
-    let status = json!({"status": {"startFailure": failure}}).to_string();
-    let patch = [
-        "patch",
-        "vm",
-        "crashes",
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        &status,
-    ];
-    env.lab.kubectl().run(&patch).await.unwrap().ok().unwrap();
+    let status = json!({"status": {"startFailure": failure}});
+    vms.merge_status("crashes", &status).await.unwrap();
     let text = "ended 4 times before it ran; KubeVirt starts it again at 2026-01-01T00:02:40Z";
     says(&env, "crashes", "VMFailed", text).await;
 

@@ -5,7 +5,7 @@ mod environment;
 
 use lab::{
     Scenario,
-    objects::{CLAIM, CLASS, INSTANCE, SECRET, VM, condition},
+    objects::{CLAIM, CLASS, INSTANCE, SECRET, VM, condition, condition_message},
 };
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ fn pending(machine: &Value) -> Vec<[&str; 4]> {
 }
 
 fn says<'a>(machine: &'a Value, kind: &str) -> &'a str {
-    condition(machine, kind)["message"].as_str().unwrap()
+    condition_message(machine, kind).unwrap()
 }
 
 /// Whether the status was observed for the current spec.

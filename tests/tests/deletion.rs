@@ -10,7 +10,7 @@ mod environment;
 use lab::{
     Cdi, KubevirtCrds, Options, Scenario,
     audit::Event,
-    objects::{CLAIM, INSTANCE, MACHINE, SECRET, VM, condition},
+    objects::{CLAIM, INSTANCE, MACHINE, SECRET, VM, condition_message},
     wait,
 };
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ async fn deleting_a_running_machine_follows_the_order_and_keeps_retained_disks()
         .until_condition("web", "Ready", "False", "Deleting")
         .await
         .unwrap();
-    let message = condition(&waits, "Ready")["message"].as_str().unwrap();
+    let message = condition_message(&waits, "Ready").unwrap();
     assert!(
         message.contains("VirtualMachine web is being shut down"),
         "{message}"
@@ -129,9 +129,7 @@ async fn a_claim_of_another_owner_is_not_changed() {
         .until_condition("web", "StorageReady", "False", "NameConflict")
         .await
         .unwrap();
-    let message = condition(&reported, "StorageReady")["message"]
-        .as_str()
-        .unwrap();
+    let message = condition_message(&reported, "StorageReady").unwrap();
     assert!(
         message.contains("PersistentVolumeClaim 'web-root' exists"),
         "{message}"
@@ -310,9 +308,7 @@ async fn a_machine_is_deleted_in_a_cluster_without_kubevirt() {
     let reported =
         machines.until_condition("web", "VirtualMachineReady", "False", "KubeVirtApiError");
     let reported = reported.await.unwrap();
-    let message = condition(&reported, "VirtualMachineReady")["message"]
-        .as_str()
-        .unwrap();
+    let message = condition_message(&reported, "VirtualMachineReady").unwrap();
     assert!(
         message.starts_with("KubeVirt is not installed"),
         "{message}"

@@ -4,7 +4,7 @@
 mod environment;
 
 use lab::{
-    objects::{CLAIM, INSTANCE, POD, VM, condition},
+    objects::{CLAIM, INSTANCE, POD, VM, condition, condition_message},
     wait,
 };
 use serde_json::{Value, json};
@@ -47,12 +47,18 @@ fn written(claim: &Value) -> Value {
     json!([claim["metadata"], claim["spec"]])
 }
 
-/// Creates a claim and waits until the storage has bound it.
 async fn bound(env: &Environment, name: &str, mode: &str) -> Value {
-    env.apply(&claim(name, mode)).await;
-    let is_bound = |claim: &Value| claim["status"]["phase"] == "Bound";
-    let claims = env.objects(CLAIM);
-    claims.until(name, "to be bound", is_bound).await.unwrap()
+    env.bound_claim(&claim(name, mode)).await
+}
+
+/// The Machine, once its condition `StorageReady` says that the claim is in use, with this part in its message.
+async fn waits_for_claim(env: &Environment, name: &str, part: &str) -> Value {
+    let machines = env.machines();
+    let held = machines.until_condition(name, "StorageReady", "False", "ClaimInUse");
+    let held = held.await.unwrap();
+    let message = condition_message(&held, "StorageReady").unwrap();
+    assert!(message.contains(part), "{message}");
+    held
 }
 
 /// The error of kubectl for a Machine, once the webhook knows the other object.
@@ -118,12 +124,7 @@ async fn a_guest_is_not_started_while_a_foreign_pod_has_its_claim() {
     let before = bound(&env, "legacy-disk", "ReadWriteOnce").await;
     env.apply(&pod("legacy-disk")).await;
     env.apply(&machine("web", &on("legacy-disk"))).await;
-    let held = machines.until_condition("web", "StorageReady", "False", "ClaimInUse");
-    let held = held.await.unwrap();
-    let told = condition(&held, "StorageReady")["message"]
-        .as_str()
-        .unwrap();
-    assert!(told.contains("is used by Pod 'backup'"), "{told}");
+    let held = waits_for_claim(&env, "web", "is used by Pod 'backup'").await;
     assert_eq!(condition(&held, "Ready")["reason"], "ClaimInUse");
     assert!(env.objects(VM).find("web").await.unwrap().is_none());
 
@@ -183,12 +184,7 @@ async fn a_claim_of_a_foreign_guest_of_a_medium_or_beyond_a_policy_is_not_taken(
     let runs = |guest: &Value| guest["status"]["phase"] == "Running";
     guests.until("theirs", "to run", runs).await.unwrap();
     env.apply(&machine("web", &on("legacy-disk"))).await;
-    let held = machines.until_condition("web", "StorageReady", "False", "ClaimInUse");
-    let held = held.await.unwrap();
-    let told = condition(&held, "StorageReady")["message"]
-        .as_str()
-        .unwrap();
-    assert!(told.contains("'theirs'"), "{told}");
+    waits_for_claim(&env, "web", "'theirs'").await;
     assert!(env.objects(VM).find("web").await.unwrap().is_none());
     // Halted by its owner, it no longer counts.
     let halted = json!({"spec": {"runStrategy": "Halted"}});

@@ -5,7 +5,7 @@ mod environment;
 
 use lab::{
     Scenario,
-    objects::{CLAIM, QUOTA, VM, condition},
+    objects::{CLAIM, QUOTA, VM, condition, condition_message},
     wait,
 };
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ async fn a_machine_that_failed_runs_once_the_cause_is_gone() {
     let failed = ready("crashes", "VirtualMachineReady", "VMFailed").await;
     assert_eq!(failed["status"]["phase"], "Failed");
     let counted = machines.until("crashes", "to have failed twice", |machine| {
-        let message = condition(machine, "Ready")["message"].as_str();
+        let message = condition_message(machine, "Ready");
         let (begin, middle) = (
             "KubeVirt reports CrashLoopBackOff: ",
             "; KubeVirt starts it again at ",
@@ -111,9 +111,7 @@ async fn the_controller_does_nothing_unless_the_block_matches_the_spec() {
         .until_condition("forged", "Normalized", "False", "NotNormalized")
         .await
         .unwrap();
-    let message = condition(&reported, "Normalized")["message"]
-        .as_str()
-        .unwrap();
+    let message = condition_message(&reported, "Normalized").unwrap();
     let why = "(memory.size is 1Ei, and it must be from 32Mi to 12Ti)";
     assert!(message.contains(why), "{message}");
 
@@ -121,9 +119,7 @@ async fn the_controller_does_nothing_unless_the_block_matches_the_spec() {
         .until_condition(missing, "Normalized", "False", "NotNormalized")
         .await
         .unwrap();
-    let message = condition(&reported, "Normalized")["message"]
-        .as_str()
-        .unwrap();
+    let message = condition_message(&reported, "Normalized").unwrap();
     assert!(
         message.contains("machine.vitistack.io/refresh-template"),
         "{message}"
@@ -209,7 +205,7 @@ async fn a_refusal_by_the_api_server_is_reported_in_a_condition() {
         .await;
     let machines = env.machines();
     let reported = machines.until("web", "to report the quota", |web| {
-        let message = condition(web, "StorageReady")["message"].as_str();
+        let message = condition_message(web, "StorageReady");
         message.is_some_and(|message| message.contains("quota"))
     });
     let reported = reported.await.unwrap();

@@ -43,10 +43,7 @@ async fn bound_claim(env: &Environment, name: &str, labels: &Value) {
             "resources": {"requests": {"storage": "1Gi"}},
         },
     });
-    env.apply(&claim).await;
-    let is_bound = |claim: &Value| claim["status"]["phase"] == "Bound";
-    let claims = env.objects(CLAIM);
-    claims.until(name, "to be bound", is_bound).await.unwrap();
+    env.bound_claim(&claim).await;
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ mod environment;
 use lab::{
     Cdi, Options, Scenario,
     audit::Event,
-    objects::{CLAIM, DATA_VOLUME, EVENT, INSTANCE, VM, condition},
+    objects::{CLAIM, DATA_VOLUME, EVENT, INSTANCE, VM, condition, condition_message},
     wait,
 };
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ const CHECKSUM: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca
 
 /// The message of a condition of a Machine.
 fn says<'a>(machine: &'a Value, kind: &str) -> &'a str {
-    condition(machine, kind)["message"].as_str().unwrap()
+    condition_message(machine, kind).unwrap()
 }
 
 /// The number of the controller's requests with this verb for DataVolumes.

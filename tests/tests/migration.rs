@@ -6,7 +6,7 @@ mod environment;
 
 use lab::{
     Scenario,
-    objects::{INSTANCE, NETWORK, VM, condition},
+    objects::{INSTANCE, NETWORK, VM, condition, condition_message},
 };
 use serde_json::{Value, json};
 
@@ -88,7 +88,7 @@ async fn a_card_that_cannot_be_plugged_in_is_pending_and_leaves_nothing_when_it_
     env.apply(&cards(&["eth1"])).await;
     let added = ["networks[eth1]", "absent", "present", "Restart"];
     let stays = until_pending(&env, "stays", &[added]).await;
-    let message = condition(&stays, "RestartRequired")["message"].as_str();
+    let message = condition_message(&stays, "RestartRequired");
     let message = message.unwrap();
     let why = "KubeVirt cannot apply it by a live migration (DisksNotLiveMigratable: ";
     assert!(message.contains(why), "{message}");
@@ -198,7 +198,7 @@ async fn cards_networks_and_node_labels_take_effect_with_a_migration() {
     let says = |part: &'static str| {
         let what = format!("to say {part}");
         let is_said = move |machine: &Value| {
-            let message = condition(machine, "MigrationRequired")["message"].as_str();
+            let message = condition_message(machine, "MigrationRequired");
             message.is_some_and(|message| message.contains(part))
         };
         let machines = env.machines();
@@ -240,7 +240,7 @@ async fn an_eviction_and_its_migration_are_reported() {
     let evicted =
         machines.until_condition("moves", "EvictionRequested", "True", "EvictionRequested");
     let evicted = evicted.await.unwrap();
-    let message = condition(&evicted, "EvictionRequested")["message"].as_str();
+    let message = condition_message(&evicted, "EvictionRequested");
     assert!(message.unwrap().contains(&node), "{message:?}");
     assert_eq!(condition(&evicted, "Ready")["reason"], "Running");
 
@@ -253,7 +253,7 @@ async fn an_eviction_and_its_migration_are_reported() {
     instances.merge("moves", &migration(&failed)).await.unwrap();
     let failed = machines.until_condition("moves", "Migrating", "False", "MigrationFailed");
     let failed = failed.await.unwrap();
-    let message = condition(&failed, "Migrating")["message"].as_str().unwrap();
+    let message = condition_message(&failed, "Migrating").unwrap();
     assert!(message.ends_with("the target pod was not scheduled"));
 
     env.simulator.set_all(Scenario::Happy);

@@ -4,7 +4,7 @@
 mod environment;
 
 use lab::{
-    objects::{ATTACHMENT, EVENT, NETWORK, VM, condition},
+    objects::{ATTACHMENT, EVENT, NETWORK, VM, condition, condition_message},
     wait,
 };
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ async fn a_machine_waits_for_its_network() {
     let waits = waits.await.unwrap();
     assert_eq!(waits["status"]["phase"], "Failed");
     assert_eq!(condition(&waits, "Ready")["reason"], reason);
-    let message = condition(&waits, "Ready")["message"].as_str().unwrap();
+    let message = condition_message(&waits, "Ready").unwrap();
     assert!(message.contains("NetworkConfiguration 'prod' not found in namespace default"));
     assert!(env.objects(VM).find("web").await.unwrap().is_none());
 
@@ -109,9 +109,7 @@ async fn an_attachment_of_another_owner_is_used_only_if_a_network_names_it() {
     env.apply(&machine("blocked", &on("theirs"))).await;
     let reported = machines.until_condition("blocked", "NetworkReady", "False", "NetworkFailed");
     let reported = reported.await.unwrap();
-    let message = condition(&reported, "NetworkReady")["message"]
-        .as_str()
-        .unwrap();
+    let message = condition_message(&reported, "NetworkReady").unwrap();
     assert!(
         message.contains("'theirs' exists and is not ours"),
         "{message}"

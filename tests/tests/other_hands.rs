@@ -12,7 +12,7 @@ use kube::{
 };
 use lab::{
     Admission, Options, Scenario,
-    objects::{CLAIM, EVENT, INSTANCE, VM, condition},
+    objects::{CLAIM, EVENT, INSTANCE, VM, condition, condition_message},
     wait,
 };
 use serde_json::{Value, json};
@@ -117,7 +117,7 @@ async fn an_evicted_guest_starts_again_and_only_its_own_shutdown_stops_it() {
         .unwrap();
     let stopped = machines.until_condition("web", "Ready", "True", "Stopped");
     let stopped = stopped.await.unwrap();
-    let message = condition(&stopped, "Ready")["message"].as_str().unwrap();
+    let message = condition_message(&stopped, "Ready").unwrap();
     assert!(message.contains("stays off"), "{message}");
     env.objects(INSTANCE).until_gone("web").await.unwrap();
     env.barrier("later").await;
@@ -222,7 +222,7 @@ async fn a_foreign_stop_is_reported_and_undone_only_after_the_guest_is_down() {
     for name in ["web", "db"] {
         let stopped = machines.until_condition(name, "Ready", "False", "ForeignStop");
         let stopped = stopped.await.unwrap();
-        let message = condition(&stopped, "Ready")["message"].as_str().unwrap();
+        let message = condition_message(&stopped, "Ready").unwrap();
         assert!(
             message.contains("set spec.powerState of the Machine to Stopped"),
             "{message}"

@@ -4,7 +4,7 @@
 use common::api::crd_files;
 use lab::{
     Kubectl, install,
-    objects::{self, CLAIM, INSTANCE, MACHINE, SECRET, VM, condition},
+    objects::{self, CLAIM, INSTANCE, MACHINE, SECRET, VM, condition_message},
     pages::{Quotes, page, section},
     wait,
 };
@@ -309,7 +309,7 @@ async fn a_protected_machine_that_was_deleted_without_the_policy_is_held() {
         .until_condition("web", "Ready", "False", "DeletionProtected")
         .await
         .unwrap();
-    let message = condition(&held, "Ready")["message"].as_str().unwrap();
+    let message = condition_message(&held, "Ready").unwrap();
     assert!(
         message.contains("set spec.deletionProtection to false to let the deletion continue"),
         "{message}"

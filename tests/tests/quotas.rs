@@ -4,7 +4,7 @@
 
 use lab::{
     Output,
-    objects::{CLAIM, POLICY, VM, condition},
+    objects::{CLAIM, POLICY, VM, condition, condition_message},
 };
 use serde_json::{Value, json};
 
@@ -123,7 +123,7 @@ async fn of_machines_that_exceed_the_quota_together_the_younger_waits_until_ther
     let held = held.await.unwrap();
     assert_eq!(held["status"]["phase"], "Pending");
     assert_eq!(condition(&held, "Ready")["reason"], "QuotaExceeded");
-    let message = condition(&held, "Scheduled")["message"].as_str().unwrap();
+    let message = condition_message(&held, "Scheduled").unwrap();
     assert_eq!(
         message,
         "policy 'tenants' gives the namespace 1 vCPU, and its other Machines have 1; this Machine asks for 1: \

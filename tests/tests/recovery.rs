@@ -6,7 +6,7 @@ mod environment;
 
 use lab::{
     KubevirtCrds, Options, Scenario,
-    objects::{ATTACHMENT, CLAIM, NETWORK, Objects, VM, condition},
+    objects::{ATTACHMENT, CLAIM, NETWORK, Objects, VM, condition, condition_message},
     storage_class,
 };
 use serde_json::{Value, json};
@@ -182,7 +182,7 @@ async fn a_paused_machine_is_only_observed() {
         .until_condition("web", "Ready", "False", "Deleting")
         .await
         .unwrap();
-    let message = condition(&waits, "Ready")["message"].as_str().unwrap();
+    let message = condition_message(&waits, "Ready").unwrap();
     assert!(message.contains("machine.vitistack.io/paused"), "{message}");
     assert!(env.objects(VM).find("web").await.unwrap().is_some());
     machines.merge("web", &paused(Value::Null)).await.unwrap();

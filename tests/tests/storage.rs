@@ -5,7 +5,10 @@ mod environment;
 
 use lab::{
     Scenario,
-    objects::{CLAIM, DATA_VOLUME, INSTANCE, Kind, MACHINE, SECRET, VM, VOLUME, condition},
+    objects::{
+        CLAIM, DATA_VOLUME, INSTANCE, Kind, MACHINE, SECRET, VM, VOLUME, condition,
+        condition_message,
+    },
 };
 use serde_json::{Value, json};
 
@@ -45,7 +48,7 @@ async fn existing_volumes_are_bound_by_name_and_by_label() {
     ]});
     env.apply(&machine("web", &spec)).await;
     let waits = machines.until("web", "to wait for one volume", |web| {
-        let says = condition(web, "StorageReady")["message"].as_str();
+        let says = condition_message(web, "StorageReady");
         says.is_some_and(|says| says.starts_with("waiting for PersistentVolumeClaim web-old to be"))
     });
     waits.await.unwrap();

@@ -2,11 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use common::mac::Mac;
-use k8s_openapi::api::core::v1::Namespace;
-use kube::Api;
 use lab::{
     Lab, Options, ProgramUnderTest,
-    objects::{CLAIM, VM, condition, namespace},
+    objects::{CLAIM, VM, cluster_uid, condition, namespace},
     wait,
 };
 use serde_json::{Value, json};
@@ -121,9 +119,8 @@ async fn an_address_in_use_is_refused_on_its_segment_in_every_namespace() {
         .remove("macAddress");
     env.apply(&machine("derived", &own)).await;
     counts(&mut env.webhook, "machines", 4).await;
-    let namespaces: Api<Namespace> = Api::all(env.lab.client().clone());
-    let cluster = namespaces.get("kube-system").await.unwrap().metadata.uid;
-    let mac = Mac::derived(&cluster.unwrap(), "default", "derived", "eth0");
+    let cluster = cluster_uid(env.lab.client()).await.unwrap();
+    let mac = Mac::derived(&cluster, "default", "derived", "eth0");
     let reported = refused(&env.lab, &machine("copy", &on_prod(&mac.to_string()))).await;
     assert!(
         reported.contains("Machine 'derived' has this address on 'prod'"),

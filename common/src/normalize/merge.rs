@@ -217,9 +217,15 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// With the defaults that a MachineImage decided before.
+    /// With the defaults that a MachineImage decided before. Without effect if the template was not found: it may set what
+    /// the defaults are for.
     #[must_use]
     pub fn with_defaults(self, defaults: ImageDefaults) -> Self {
+        let defaults = if self.is_complete() {
+            defaults
+        } else {
+            ImageDefaults::default()
+        };
         Self { defaults, ..self }
     }
 

@@ -100,6 +100,12 @@ pub(crate) fn efi(merged: &Merged<'_>) -> Leaf<bool> {
     guest_os::or_windows(leaf, merged)
 }
 
+/// Whether the firmware is certainly not UEFI: a template that was not found may set it.
+pub(super) fn lacks_efi(merged: &Merged<'_>) -> bool {
+    let efi = efi(merged).value;
+    efi == Some(false) || efi.is_none() && merged.is_complete()
+}
+
 /// The defaults of a stored block that neither its spec nor the new one writes.
 pub(crate) fn kept(merged: &Merged<'_>, old: &Merged<'_>, old_block: &Normalized) -> ImageDefaults {
     let [was, is] = [old, merged].map(|merged| guest_os::written(merged).value);
@@ -237,9 +243,7 @@ fn boot_firmware(
 ) -> Firmware {
     let (efi, secure_boot, acpi) = (efi(merged), secure_boot(merged), acpi(merged));
     let is_secure = is(secure_boot, true);
-    // A template that was not found may set it.
-    let lacks_efi = is(efi, false) || efi.value.is_none() && merged.is_complete();
-    if is_secure && lacks_efi {
+    if is_secure && lacks_efi(merged) {
         let detail =
             "Secure Boot needs UEFI: set domain.firmware.bootloader.efi: true, or drop secureBoot";
         let code = Code::SecureBootNeedsEfi;

@@ -111,9 +111,7 @@ pub(super) fn describe(tpm: Option<NormalizedTpm>) -> &'static str {
 fn efi_state(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
     let merged = subject.merged;
     let (persistent, efi) = (efi(merged), firmware::efi(merged));
-    // A template that was not found may set UEFI.
-    let lacks_efi = efi.value == Some(false) || efi.value.is_none() && merged.is_complete();
-    if persistent.value == Some(true) && lacks_efi {
+    if persistent.value == Some(true) && firmware::lacks_efi(merged) {
         let detail = "only UEFI has variables that persist: set domain.firmware.bootloader.efi: true, or drop persistent";
         let against = if firmware::written_efi(merged).value.is_some() {
             efi.path

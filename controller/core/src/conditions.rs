@@ -57,9 +57,9 @@ impl From<Fault> for Outcome {
 }
 
 impl Outcome {
-    /// Records a fault, unless there is one already.
-    pub fn worsen(&mut self, fault: Fault) {
-        self.fault.get_or_insert(fault);
+    /// Records a fault, if there is one and none was recorded before.
+    pub fn worsen(&mut self, fault: impl Into<Option<Fault>>) {
+        self.fault = self.fault.take().or(fault.into());
     }
 }
 

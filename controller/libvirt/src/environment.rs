@@ -46,7 +46,7 @@ use controller_core::fixtures;
 use controller_core::machine::NO_RESOURCES;
 use controller_core::machine::{Block, Machine};
 use controller_core::objects::{Meta as _, Network};
-use controller_core::plan::{Now, Step};
+use controller_core::plan::{Now, Refusal, Step};
 use controller_core::reconcile::plan;
 
 /// The pool of the fake host.
@@ -63,11 +63,11 @@ pub(crate) struct Environment {
     pub(crate) elsewhere: Vec<String>,
     /// Other Machines.
     pub(crate) others: Vec<Machine>,
-    /// Answer of the API server for the user's Secrets.
     /// What is read of the password of the screen.
     pub(crate) password: Password,
     /// Folder of the pool for logs of consoles.
     pub(crate) console_logs: Option<String>,
+    /// Answer of the API server for the user's Secrets.
     pub(crate) contents: Result<BTreeMap<SecretKey, Option<SecretValue>>, String>,
     /// What the Machine may have on the host at most.
     pub(crate) room: HostResources,
@@ -346,12 +346,19 @@ impl Environment {
     }
 
     pub(crate) fn plan(&self) -> Result<Plan, AccessError> {
+        self.plan_after(None)
+    }
+
+    /// The plan of a pass after an action was refused.
+    pub(crate) fn plan_after(&self, refusal: Option<&Refusal>) -> Result<Plan, AccessError> {
+        let (observed, growth) = (self.observe()?, self.growth());
+        let now = Now(self.now);
         Ok(plan::<Libvirt>(
             self.machine(),
-            &self.observe()?,
-            None,
-            self.growth(),
-            Now(self.now),
+            &observed,
+            refusal,
+            growth,
+            now,
         ))
     }
 

@@ -5,6 +5,8 @@
 //! before a deletion, and one that cannot be read keeps the volume: it may hold an overlay of it. libvirt lists no pool
 //! that was undefined, so the pools that the spec of the host and the domains name are looked for.
 
+use common::api::left_volumes::KeptVolume;
+use common::render::libvirt::is_volume_of;
 use controller_core::preconditions::{Effect, Precondition};
 use uuid::Uuid;
 
@@ -29,6 +31,17 @@ pub(crate) struct Removal {
 }
 
 impl Removal {
+    /// A kept volume of a Machine that was deleted, which somebody with the right to do so releases.
+    pub(crate) fn of_kept(kept: &KeptVolume) -> Self {
+        Self {
+            pool: kept.pool.clone(),
+            name: kept.volume.clone(),
+            key: None,
+            is_owned: is_volume_of(&kept.volume, &kept.uid),
+            is_deletable: true,
+        }
+    }
+
     /// A volume that holds nothing a guest needs: an attempt that was interrupted, an earlier seed.
     fn unneeded(pool: &str, volume: &Volume) -> Self {
         Self {

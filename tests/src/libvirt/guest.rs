@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Deserializer};
@@ -22,8 +22,8 @@ use crate::{paths, tools, wait};
 /// The files that the disk is built from.
 const SOURCES: [&str; 4] = ["build", "init", "lease", "modules"];
 
-/// Limit of a boot: it takes 5 to 20 s on idle cores, with EFI, and longer on two busy ones.
-const BOOT: Duration = Duration::from_mins(3);
+/// Limit of a boot: it takes 5 to 20 s on idle cores, with EFI, and minutes without KVM on two busy ones.
+const BOOT: Duration = Duration::from_mins(10);
 
 /// The prefix of a console line with a report.
 const LINE: &str = "lab-guest";
@@ -151,7 +151,10 @@ impl Libvirt {
             }
             Ok(Err(console.last.clone()))
         });
-        reported.await.with_context(|| self.guest_log(domain))
+        // The log is long, so that it comes last.
+        reported
+            .await
+            .map_err(|error| anyhow!("{error:#}\n{}", self.guest_log(domain)))
     }
 }
 

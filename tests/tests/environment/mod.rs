@@ -10,7 +10,7 @@ use futures::{StreamExt as _, stream};
 use lab::{
     Binary, KubevirtCrds, Lab, Options, ProgramUnderTest, Scenario, Simulator,
     audit::{Event, LogPosition},
-    objects::{Kind, MACHINE, Objects},
+    objects::{CLAIM, Kind, MACHINE, Objects},
     wait,
 };
 use serde_json::{Value, json};
@@ -65,6 +65,15 @@ impl Environment {
 
     pub(crate) async fn apply(&self, object: &Value) {
         self.lab.apply(object).await.unwrap();
+    }
+
+    /// Creates a claim and waits until the storage has bound it.
+    pub(crate) async fn bound_claim(&self, claim: &Value) -> Value {
+        self.apply(claim).await;
+        let is_bound = |claim: &Value| claim["status"]["phase"] == "Bound";
+        let name = claim["metadata"]["name"].as_str().unwrap();
+        let bound = self.objects(CLAIM);
+        bound.until(name, "to be bound", is_bound).await.unwrap()
     }
 
     /// Creates so many Machines, `fleet-0` and so on.

@@ -28,7 +28,7 @@ pub(crate) const SETTINGS: [(&str, &str); 2] =
 /// deliver the change one after the other. Shorter than the reconcile interval, so that a state which only the
 /// periodic reconcile repairs is reported.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
-const POLL: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(250);
 
 /// The result of a run.
 #[derive(Debug)]

@@ -7,7 +7,10 @@ use std::{
     process::Command,
 };
 
-use lab::{libvirt::Report, objects::condition};
+use lab::{
+    libvirt::Report,
+    objects::{condition, condition_message},
+};
 use serde_json::{Value, json};
 
 use crate::environment::{Environment, host, root};
@@ -108,7 +111,7 @@ async fn a_header_in_a_raw_disk_changes_nothing_for_its_machine_and_keeps_nobody
     env.virsh(&["pool-refresh", "volumes"]).await;
     env.apply("forger", &with_raw("192Mi", "Stopped")).await;
     let waits = |machine: &Value| {
-        let message = condition(machine, "StorageReady")["message"].as_str();
+        let message = condition_message(machine, "StorageReady");
         message.is_some_and(|it| it.contains("grows from 128Mi to 192Mi when the guest runs"))
     };
     env.until("forger", "to say when its disk grows", waits)

@@ -16,7 +16,7 @@ use std::{
 
 use lab::{
     libvirt::image,
-    objects::{HOST, condition},
+    objects::{HOST, condition_message},
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -177,10 +177,7 @@ async fn an_image_that_names_a_file_of_the_host_is_refused() {
         .until_condition("fetched", "StorageReady", "False", "ImageImportFailed")
         .await
         .unwrap();
-    let why = condition(&why, "StorageReady")["message"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let why = condition_message(&why, "StorageReady").unwrap().to_owned();
     assert!(
         why.contains(&format!("has the backing file '{secret}'")),
         "{why}"
@@ -218,7 +215,7 @@ async fn an_image_that_names_a_file_of_the_host_is_refused() {
         ] {
             let why = machines.until_condition(name, kind, "False", reason);
             let why = why.await.unwrap();
-            let why = condition(&why, kind)["message"].as_str().unwrap();
+            let why = condition_message(&why, kind).unwrap();
             assert!(why.contains(part), "{why}");
         }
     }
@@ -291,7 +288,7 @@ async fn an_image_from_a_private_address_needs_a_listed_source() {
         .await
         .unwrap();
     let status = why["status"].to_string();
-    let why = condition(&why, "StorageReady")["message"].as_str().unwrap();
+    let why = condition_message(&why, "StorageReady").unwrap();
     assert!(why.contains("is at 2130706433"), "{why}");
     assert!(why.contains("spec.imageSources"), "{why}");
     assert!(

@@ -1,7 +1,7 @@
 //! Deletions of Machines of which the API server does not say any more where they are.
 
 use lab::{
-    objects::{HOST, condition},
+    objects::{HOST, condition_message},
     wait,
 };
 use serde_json::{Value, json};
@@ -27,20 +27,8 @@ async fn a_machine_that_lost_its_host_is_removed_by_the_host_that_was_away_when_
     // The daemon ends, the guest runs on, and the next controller knows neither of them.
     env.controller.kill();
     env.libvirt.kill();
-    let patch = json!({"status": {"host": null}}).to_string();
-    let kubectl = env.lab.kubectl();
-    let lose = [
-        "patch",
-        "machine",
-        "-n",
-        "default",
-        "lost",
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        &patch,
-    ];
-    kubectl.run(&lose).await.unwrap().ok().unwrap();
+    let unbound = json!({"status": {"host": null}});
+    env.machines().merge_status("lost", &unbound).await.unwrap();
     env.controller.start_again().unwrap();
     env.machines().delete("lost").await.unwrap();
     env.machines().until_gone("lost").await.unwrap();
@@ -82,7 +70,7 @@ async fn a_deletion_waits_until_a_deleted_libvirt_host_is_created_again_even_if_
     env.machines().merge("lost", &force).await.unwrap();
     env.machines().delete("lost").await.unwrap();
     let waiting = |machine: &Value| {
-        let message = condition(machine, "Ready")["message"].as_str();
+        let message = condition_message(machine, "Ready");
         message.is_some_and(|message| message.contains("LibvirtHost 'here' was deleted"))
     };
     let machine = env.until("lost", "to wait for its host", waiting).await;

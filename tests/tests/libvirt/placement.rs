@@ -3,7 +3,7 @@
 use std::fs;
 
 use common::quantity::Bytes;
-use lab::objects::{HOST, condition};
+use lab::objects::{HOST, condition, condition_message};
 use serde_json::{Value, json};
 
 use crate::environment::{self, Environment};
@@ -145,7 +145,7 @@ async fn a_machine_is_placed_on_a_host_that_satisfies_its_requirements() {
         })
         .await;
     assert_eq!(waiting["status"]["phase"], "Pending");
-    let why = condition(&waiting, "Ready")["message"].as_str().unwrap();
+    let why = condition_message(&waiting, "Ready").unwrap();
     for part in [
         "large: has ",
         "small: has ",
@@ -209,17 +209,8 @@ async fn a_forged_host_in_the_status_starts_no_second_domain() {
     env.apply("web", &blank("128Mi", "here")).await;
     env.until("web", "to run", is_ready).await;
     for forged in [json!("there"), json!(null)] {
-        let patch = json!({"status": {"host": forged}}).to_string();
-        let args = [
-            "patch",
-            "machine",
-            "web",
-            "--subresource=status",
-            "--type=merge",
-            "-p",
-            &patch,
-        ];
-        env.lab.kubectl().run(&args).await.unwrap().ok().unwrap();
+        let status = json!({"status": {"host": forged}});
+        env.machines().merge_status("web", &status).await.unwrap();
         let is_back = |machine: &Value| machine["status"]["host"] == "here" && is_ready(machine);
         env.until("web", "to be here again", is_back).await;
     }

@@ -10,7 +10,7 @@ use common::{
 use lab::{
     Binary, Lab, Options,
     libvirt::{Libvirt, image},
-    objects::{HOST, MACHINE, condition},
+    objects::{HOST, MACHINE, cluster_uid, condition},
 };
 use serde_json::{Value, json};
 
@@ -54,29 +54,11 @@ struct Former {
 async fn store(lab: &Lab) -> Former {
     lab.apply(&host()).await.unwrap();
     let objects: Value = serde_json::from_str(OBJECTS).unwrap();
-    let mut machine = objects["machine"].clone();
-    machine["apiVersion"] = "vitistack.io/v1alpha1".into();
-    machine["kind"] = "Machine".into();
-    let metadata = machine["metadata"].as_object_mut().unwrap();
-    for of_server in ["uid", "resourceVersion", "generation"] {
-        metadata.remove(of_server);
-    }
+    let machine = objects["machine"].clone();
+    let status = json!({"status": machine["status"]});
     let machines = lab.objects(MACHINE, "default");
-    machines.create(&machine).await.unwrap();
-    let status = json!({"status": machine["status"]}).to_string();
-    let arguments = [
-        "patch",
-        "machine",
-        "-n",
-        "default",
-        "web",
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        &status,
-    ];
-    lab.kubectl().run(&arguments).await.unwrap().ok().unwrap();
-    let stored = machines.get("web").await.unwrap();
+    let stored = machines.create_recorded(machine).await.unwrap();
+    machines.merge_status("web", &status).await.unwrap();
     let uid = stored["metadata"]["uid"].as_str().unwrap();
     let named = |text: &str| {
         text.replace(
@@ -86,15 +68,7 @@ async fn store(lab: &Lab) -> Former {
         .replace(&short_id("uid-of-web"), &short_id(uid))
         .replace("uid-of-web", uid)
     };
-    let kubectl = lab.kubectl();
-    let cluster = kubectl.run(&[
-        "get",
-        "namespace",
-        "kube-system",
-        "-o",
-        "jsonpath={.metadata.uid}",
-    ]);
-    let cluster = cluster.await.unwrap().ok().unwrap();
+    let cluster = cluster_uid(lab.client()).await.unwrap();
     let mac = Mac::derived(&cluster, "default", "web", "default").to_string();
     let volumes = named(&objects["volumes"].to_string());
     Former {

@@ -2,7 +2,7 @@
 
 use std::{fs, future, process::Command, time::Duration};
 
-use lab::{load, objects::condition};
+use lab::{load, objects::condition_message};
 use serde_json::{Value, json};
 
 use crate::{
@@ -17,7 +17,7 @@ async fn failure(tenants: &Tenants, name: &str) -> String {
     let (kind, reason) = ("StorageReady", "ImageImportFailed");
     let failed = machines.until_condition(name, kind, "False", reason);
     let failed = failed.await.unwrap();
-    let message = condition(&failed, kind)["message"].as_str().unwrap();
+    let message = condition_message(&failed, kind).unwrap();
     message.to_owned()
 }
 

@@ -275,9 +275,7 @@ impl Nic {
     pub fn card(&self) -> Option<&str> {
         self.alias.strip_prefix(ALIAS_NIC)
     }
-}
 
-impl Nic {
     pub(super) fn alias_of(name: &str) -> String {
         format!("{ALIAS_NIC}{name}")
     }

@@ -13,10 +13,10 @@
 
 mod acquire;
 mod needs;
-mod objects;
+pub(crate) mod objects;
 mod release;
 mod usage;
-mod waiting;
+pub(crate) mod waiting;
 
 use common::render::network_config;
 

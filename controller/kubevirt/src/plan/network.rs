@@ -58,9 +58,8 @@ pub(super) fn networks(machine: &Machine, block: &Normalized, observed: &Observe
     if let Some(missing) = &machine.addresses.fault {
         networks.outcome.worsen(missing.fault.clone());
     }
-    if let Some(fault) = address_conflict(machine, &observed.conflicts, observed.vm.is_some()) {
-        networks.outcome.worsen(fault);
-    }
+    let conflict = address_conflict(machine, &observed.conflicts, observed.vm.is_some());
+    networks.outcome.worsen(conflict);
     networks
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
+use common::address::Cidr;
 use common::mac::Mac;
 use common::render::libvirt::Reference;
 use uuid::Uuid;
@@ -201,9 +202,8 @@ pub(crate) struct Volume {
 /// The DHCP server of a virtual network, for IPv4.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct DhcpServer {
-    /// Subnets in which it gives addresses: the network's own address and the length of the prefix. None: there is no
-    /// server.
-    pub subnets: Vec<(Ipv4Addr, u8)>,
+    /// Subnets in which it gives addresses. None: there is no server.
+    pub subnets: Vec<Cidr>,
     /// Addresses that it keeps for cards, now or after the next start of the network.
     pub hosts: Vec<DhcpHost>,
     /// Entries of administrators that name a card without an address, or an address for a name: libvirt refuses another
@@ -212,6 +212,12 @@ pub(crate) struct DhcpServer {
 }
 
 impl DhcpServer {
+    /// The other entries for the card or the address of this one.
+    pub(crate) fn others(&self, host: DhcpHost) -> impl Iterator<Item = DhcpHost> {
+        let hosts = self.hosts.iter().copied();
+        hosts.filter(move |it| *it != host && (it.mac == host.mac || it.address == host.address))
+    }
+
     /// Whether an entry without an address, or without a card, stands against this one.
     pub(crate) fn refuses(&self, host: DhcpHost) -> bool {
         let mut partial = self.partial.iter();
@@ -232,11 +238,8 @@ impl DhcpServer {
 
     /// Whether the address is in one of its subnets.
     pub(crate) fn serves(&self, address: Ipv4Addr) -> bool {
-        self.subnets.iter().any(|(own, prefix)| {
-            let host_bits = u32::from(32_u8.saturating_sub(*prefix));
-            let network = |it: Ipv4Addr| it.to_bits().checked_shr(host_bits);
-            network(*own) == network(address)
-        })
+        let mut subnets = self.subnets.iter();
+        subnets.any(|subnet| subnet.contains(address.into()))
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::net::Ipv4Addr;
 
+use common::address::Cidr;
 use common::render::libvirt::{Reference, references, written_references};
 use roxmltree::{Document, Node};
 
@@ -141,10 +142,10 @@ pub(super) fn dhcp_server(network: &str) -> Result<DhcpServer> {
             continue;
         };
         // One of IPv6 has no address of IPv4.
-        let Some(own) = served(subnet) else {
+        let Some(addresses) = served(subnet) else {
             continue;
         };
-        server.subnets.push(own);
+        server.subnets.push(addresses);
         let parsed = |node: Node<'_, '_>, name: &str| -> Option<Ipv4Addr> {
             node.attribute(name)?.parse().ok()
         };
@@ -170,27 +171,20 @@ pub(super) fn subnet_of(network: &str, address: Ipv4Addr) -> Result<Option<usize
     let document = parse(network)?;
     let subnets = document.root_element().children();
     let mut subnets = subnets.filter(|it| it.has_tag_name("ip")).enumerate();
-    let found = subnets.find(|(_, subnet)| {
-        served(*subnet).is_some_and(|(own, prefix)| {
-            let alone = DhcpServer {
-                subnets: vec![(own, prefix)],
-                ..DhcpServer::default()
-            };
-            alone.serves(address)
-        })
-    });
+    let found = subnets
+        .find(|(_, subnet)| served(*subnet).is_some_and(|subnet| subnet.contains(address.into())));
     Ok(found.map(|(index, _)| index))
 }
 
-/// The network's own address in a subnet with a DHCP server, and the length of the prefix; `None`: there is none for IPv4.
-fn served(subnet: Node<'_, '_>) -> Option<(Ipv4Addr, u8)> {
+/// The addresses of a subnet with a DHCP server; `None`: there is none for IPv4.
+fn served(subnet: Node<'_, '_>) -> Option<Cidr> {
     child(subnet, "dhcp")?;
     let parsed = |name: &str| -> Option<Ipv4Addr> { subnet.attribute(name)?.parse().ok() };
     let own = parsed("address")?;
     let prefix = subnet.attribute("prefix").and_then(|it| it.parse().ok());
     let mask = || parsed("netmask").map(|it| it.to_bits().leading_ones());
     let prefix = prefix.or_else(|| u8::try_from(mask()?).ok())?;
-    Some((own, prefix))
+    Some(Cidr::containing(own.into(), prefix))
 }
 
 /// The element of an address that a DHCP server keeps for a card.
@@ -334,10 +328,8 @@ mod tests {
             ..host
         };
         assert!(server.refuses(by_name) && !server.refuses(host));
-        assert_eq!(
-            server.subnets,
-            [([10, 0, 0, 1].into(), 24), ([10, 1, 0, 1].into(), 28)]
-        );
+        let subnets: Vec<_> = server.subnets.iter().map(Cidr::to_string).collect();
+        assert_eq!(subnets, ["10.0.0.0/24", "10.1.0.0/28"]);
         for (address, is_served) in [
             ([10, 0, 0, 200], true),
             ([10, 1, 0, 15], true),

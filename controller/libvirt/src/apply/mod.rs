@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::api::left_volumes::{KeptVolume, TombstoneVolume};
 use common::names::{self, FIELD_MANAGER};
-use common::render::libvirt::{domain_uuid, is_volume_of};
+use common::render::libvirt::domain_uuid;
 use controller_core::backend::Failed;
 use controller_core::cache::Cache;
 use controller_core::client::{ApiError, GuardedClient, Remedy};
@@ -271,13 +271,7 @@ impl Applier {
             return Err(Failed::new(Remedy::UserAction, message));
         }
         let guard = self.guard(&connected, machine);
-        let removal = Removal {
-            pool: volume.pool.clone(),
-            name: volume.volume.clone(),
-            key: None,
-            is_owned: is_volume_of(&volume.volume, &volume.uid),
-            is_deletable: true,
-        };
+        let removal = Removal::of_kept(volume);
         let slow = &connected.host.slow;
         slow.call(REFRESH, move |host| {
             remove_volume(host, &guard, Effect::DeleteVolume, &removal)

@@ -22,6 +22,16 @@ pub(super) fn of_host(
     Guard::new(may_act(api, connected), || None, pools)
 }
 
+/// Whether a job that deletes on the host is begun: this replica has the Lease, and the host answers and permits changes.
+pub(super) fn may_begin(
+    api: &GuardedClient,
+    connected: &ConnectedHost,
+    host: &LibvirtHost,
+) -> bool {
+    let is_permitted = api.may_write() && host.spec.maintenance != Some(true);
+    is_permitted && connected.snapshot().is_ok()
+}
+
 /// The pools that the spec of a LibvirtHost names at the time of the call.
 pub(crate) fn spec_pools(
     objects: &Cache<LibvirtHost>,

@@ -22,7 +22,7 @@ use controller_core::objects::Meta as _;
 use controller_core::preconditions::Effect;
 use tokio::task::JoinHandle;
 
-use super::guards::of_host;
+use super::guards::{may_begin, of_host};
 use super::poller::PollerContext;
 use super::registry::ConnectedHost;
 use super::tombstones::{is_listed, put_status};
@@ -47,8 +47,7 @@ pub(super) fn begin(
     connected: &Arc<ConnectedHost>,
     host: &LibvirtHost,
 ) -> Option<JoinHandle<()>> {
-    let reachable = connected.snapshot().is_ok() && host.spec.maintenance != Some(true);
-    if !reachable || !context.api.may_write() || host.status.tombstones.is_empty() {
+    if host.status.tombstones.is_empty() || !may_begin(&context.api, connected, host) {
         return None;
     }
     let (context, connected, host) = (context.clone(), connected.clone(), host.clone());

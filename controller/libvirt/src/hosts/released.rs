@@ -11,16 +11,14 @@ use std::time::Duration;
 
 use common::api::left_volumes::KeptVolume;
 use common::names;
-use common::render::libvirt::is_volume_of;
 use controller_core::objects::Meta as _;
 use controller_core::preconditions::Effect;
 use tokio::task::JoinHandle;
 
-use super::guards::of_host;
+use super::guards::{may_begin, of_host};
 use super::poller::PollerContext;
 use super::registry::ConnectedHost;
 use super::tombstones::forget_kept;
-use crate::access::AccessError;
 use crate::libvirt_host::LibvirtHost;
 use crate::volume_effects::{Removal, remove_volume};
 
@@ -35,7 +33,7 @@ pub(super) fn begin(
     host: &LibvirtHost,
 ) -> Option<JoinHandle<()>> {
     let released: Vec<_> = released(host).cloned().collect();
-    if connected.snapshot().is_err() || !context.api.may_write() || released.is_empty() {
+    if released.is_empty() || !may_begin(&context.api, connected, host) {
         return None;
     }
     let (context, connected) = (context.clone(), connected.clone());
@@ -69,26 +67,12 @@ fn released(host: &LibvirtHost) -> impl Iterator<Item = &KeptVolume> {
 /// Deletes a volume and then its record.
 async fn delete(context: &PollerContext, connected: &Arc<ConnectedHost>, volume: &KeptVolume) {
     let guard = of_host(&context.api, &context.objects, connected);
-    let KeptVolume {
-        pool,
-        volume: name,
-        uid,
-        ..
-    } = volume;
-    let removal = Removal {
-        pool: pool.clone(),
-        name: name.clone(),
-        key: None,
-        is_owned: is_volume_of(name, uid),
-        is_deletable: true,
-    };
+    let (pool, name) = (&volume.pool, &volume.volume);
+    let removal = Removal::of_kept(volume);
     let deleted = connected.background.call(DELETION_LIMIT, move |host| {
-        // One that libvirt does not know may come back, with a file system that is not mounted now: its record stays.
+        // What was deleted before its record could be removed is found nowhere, also not after a refresh.
         if host.volume(&removal.pool, &removal.name)?.is_none() {
-            let what = format!("{}/{}", removal.pool, removal.name);
-            return Err(AccessError::Absent(format!(
-                "libvirt knows no volume {what}"
-            )));
+            host.refresh(&removal.pool)?;
         }
         remove_volume(host, &guard, Effect::DeleteVolume, &removal)
     });

@@ -10,7 +10,7 @@ use controller_core::caches::Caches;
 use controller_core::client::GuardedClient;
 use time::OffsetDateTime;
 
-use super::guards::of_host;
+use super::guards::{may_begin, of_host};
 use super::registry::ConnectedHost;
 use crate::images::abandoned::remove_abandoned;
 use crate::images::names::image_volume;
@@ -43,7 +43,7 @@ pub(super) fn sweep_host(
     let Some(pool) = host.spec.image_pool.clone() else {
         return;
     };
-    if host.spec.maintenance == Some(true) || connected.snapshot().is_err() || !api.may_write() {
+    if !may_begin(api, connected, host) {
         return;
     }
     let guard = of_host(api, objects, connected);

@@ -149,7 +149,8 @@ fn on<'a>(
         || volumes.import.is_some()
         || (seed.fault.is_some() && seed.desired.is_none());
     // The faults found from here on are reported and block no action.
-    findings.add_faults(network_fault(view), seed.fault);
+    findings.network.worsen(network_fault(view));
+    findings.guest.worsen(seed.fault);
     let (seed, writes_seed) = (seed.desired, seed.action);
     let mut desired = (!held).then(|| {
         let attachments = Attachments {
@@ -228,15 +229,6 @@ fn on<'a>(
 }
 
 impl Findings<'_> {
-    fn add_faults(&mut self, network: Option<Fault>, guest: Option<Fault>) {
-        if let Some(fault) = network {
-            self.network.worsen(fault);
-        }
-        if let Some(fault) = guest {
-            self.guest.worsen(fault);
-        }
-    }
-
     fn add_power(&mut self, power: &Power, host: &str) {
         self.restart.clone_from(&power.last);
         self.stays_off = power.stays_off;
@@ -255,11 +247,8 @@ fn with_addresses(
     has_guest: bool,
 ) -> Outcome {
     let missing = machine.addresses.fault.as_ref();
-    let missing = missing.map(|missing| missing.fault.clone());
-    let conflict = address_conflict(machine, &observed.conflicts, has_guest);
-    for fault in missing.into_iter().chain(conflict) {
-        network.worsen(fault);
-    }
+    network.worsen(missing.map(|missing| missing.fault.clone()));
+    network.worsen(address_conflict(machine, &observed.conflicts, has_guest));
     network
 }
 

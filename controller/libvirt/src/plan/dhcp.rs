@@ -5,7 +5,8 @@
 //! address held ─▶ recorded in the domain's metadata ─▶ entry at the server ─▶ guest starts
 //! address or card gone ─▶ entry removed ─▶ record removed            domain undefined ─▶ entries removed first
 //! ```
-//! An entry that no record names is an administrator's. It is never changed.
+//! An entry that no record names is an administrator's and is never changed. One exception: exactly the entry of a card
+//! whose MAC address is derived from the Machine's name is ours, as its record was lost with the domain.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -27,7 +28,7 @@ struct Entries {
     records: Vec<DhcpRecord>,
     /// The change; `None`: the servers have what they are to have.
     action: Option<Action>,
-    /// An entry of an administrator stands against one.
+    /// The first reason why a card has no entry.
     fault: Option<Fault>,
 }
 
@@ -51,9 +52,7 @@ pub(super) fn reserve(
     };
     let found = reservations.entries(&desired.nics);
     desired.metadata.as_mut()?.dhcp = found.records;
-    if let Some(fault) = found.fault {
-        network.worsen(fault);
-    }
+    network.worsen(found.fault);
     found.action
 }
 
@@ -75,26 +74,22 @@ impl Reservations<'_> {
             let Some((record, server)) = self.wanted(card) else {
                 continue;
             };
-            let is_ours = |host: &DhcpHost| self.known.contains(&with(host, &record));
-            let has_it = server.hosts.contains(&entry(&record));
-            // An entry of an administrator that is the same. One for an address that was derived from the Machine's name
-            // is ours: its record was lost with the domain.
-            let is_derived = || card.card().map(|name| self.machine.mac(name)) == Some(card.mac);
-            if has_it && !is_ours(&entry(&record)) && !is_derived() {
+            let host = entry(&record);
+            let is_ours = |host: DhcpHost| self.known.contains(&with(host, &record));
+            let has_it = server.hosts.contains(&host);
+            if has_it && !is_ours(host) && !self.is_derived(card) {
+                // The same entry of an administrator.
                 continue;
             }
-            let against =
-                |host: &&DhcpHost| host.mac == record.mac || host.address == record.address;
-            let against: Vec<_> = server.hosts.iter().filter(against).collect();
-            let is_foreign = |host: &&&DhcpHost| !is_ours(host) && **host != &entry(&record);
-            let is_taken = against.iter().any(|host| is_foreign(&host));
-            if !has_it && (is_taken || server.refuses(entry(&record))) {
+            let against: Vec<_> = server.others(host).collect();
+            let is_taken = against.iter().any(|other| !is_ours(*other));
+            if !has_it && (is_taken || server.refuses(host)) {
                 entries.fault.get_or_insert(self.taken(card, &record));
                 continue;
             }
-            // The running guest still asks with its former address.
-            let is_held = |host: &&&DhcpHost| host.mac != record.mac && self.asks(host.mac);
-            if against.iter().any(|host| is_held(&host)) {
+            let is_asked = |other: &DhcpHost| other.mac != host.mac && self.asks(other.mac);
+            if against.iter().any(is_asked) {
+                // The running guest still asks with its former MAC address.
                 continue;
             }
             if !has_it {
@@ -130,6 +125,11 @@ impl Reservations<'_> {
             entries.action = Some(Action::SetDhcpHosts { remove, add });
         }
         entries
+    }
+
+    /// Whether the MAC address of a card is derived from the Machine's name.
+    fn is_derived(&self, card: &Nic) -> bool {
+        card.card().map(|name| self.machine.mac(name)) == Some(card.mac)
     }
 
     /// Whether the running guest has a card of this MAC address.
@@ -189,7 +189,7 @@ fn v4(address: IpAddr) -> Option<Ipv4Addr> {
 }
 
 /// The record of an entry on the network of another.
-fn with(host: &DhcpHost, of: &DhcpRecord) -> DhcpRecord {
+fn with(host: DhcpHost, of: &DhcpRecord) -> DhcpRecord {
     DhcpRecord {
         network: of.network.clone(),
         mac: host.mac,

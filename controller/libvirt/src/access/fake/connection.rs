@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::described::{desired, disk, domain_state, memory, resolved, vcpus};
 use super::found::{active, agent, domain, found, network_of, put, refused, running, volume};
 use super::start::startable;
-use super::{Agent, FakeDomain, FakeLibvirt, HostState, MACHINES, When, edit};
+use super::{Agent, FakeDomain, FakeLibvirt, HostState, MACHINES, When, dhcp, edit};
 use crate::access::types::shutoff;
 use crate::access::{
     AccessError, CardAddresses, Connection, DhcpHost, DhcpServer, DomainDetail, DomainDisks,
@@ -515,30 +515,14 @@ impl Connection for FakeConnection {
     fn add_dhcp_host(&mut self, network: &str, host: DhcpHost) -> Result<()> {
         let about = format!("{network} {} {}", host.mac, host.address);
         self.call("add_dhcp_host", Some(about), |state, _| {
-            let server = &mut network_of(state, network)?.dhcp;
-            let is_taken =
-                |other: &DhcpHost| other.mac == host.mac || other.address == host.address;
-            if server.hosts.iter().any(is_taken) || server.refuses(host) {
-                return Err(refused("there is an existing dhcp host entry in network"));
-            }
-            if !server.serves(host.address) {
-                return Err(refused("couldn't locate a matching dhcp range"));
-            }
-            server.hosts.push(host);
-            Ok(())
+            dhcp::add(&mut network_of(state, network)?.dhcp, host)
         })
     }
 
     fn remove_dhcp_host(&mut self, network: &str, host: DhcpHost) -> Result<()> {
         let about = format!("{network} {} {}", host.mac, host.address);
         self.call("remove_dhcp_host", Some(about), |state, _| {
-            let server = &mut network_of(state, network)?.dhcp;
-            let count = server.hosts.len();
-            server.hosts.retain(|it| *it != host);
-            if server.hosts.len() == count {
-                return Err(refused("couldn't locate a matching dhcp host entry"));
-            }
-            Ok(())
+            dhcp::remove(&mut network_of(state, network)?.dhcp, host)
         })
     }
 

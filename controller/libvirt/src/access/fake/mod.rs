@@ -16,6 +16,7 @@
 
 mod connection;
 mod described;
+mod dhcp;
 mod edit;
 mod found;
 mod start;
@@ -24,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
+use common::address::Cidr;
 use uuid::Uuid;
 
 use super::types::shutoff;
@@ -206,7 +208,7 @@ impl FakeLibvirt {
                     linux_bridge: true,
                     leases: vec![],
                     dhcp: DhcpServer {
-                        subnets: vec![([192, 168, 122, 1].into(), 24)],
+                        subnets: vec![Cidr::containing([192, 168, 122, 1].into(), 24)],
                         hosts: vec![],
                         partial: vec![],
                     },

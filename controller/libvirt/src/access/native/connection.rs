@@ -16,6 +16,7 @@ use virt::stream::Stream;
 use virt::sys;
 
 use super::content;
+use super::dhcp;
 use super::raw;
 use super::read::{self, ARCHITECTURE, ELEMENT, existing, volume};
 use crate::access::xml::GuestHardware;
@@ -51,56 +52,6 @@ impl Native {
 
     fn at<T>(&self, pool: &str, work: impl FnOnce(&StoragePool) -> Result<T>) -> Result<T> {
         self.run(|host| work(&host.lookup_storage_pool_by_name(pool)?))
-    }
-
-    /// Changes the network as it runs and its definition, each of them where it needs the change: an administrator may have
-    /// changed only one of them.
-    fn update_dhcp(&self, network: &str, adds: bool, host: DhcpHost) -> Result<()> {
-        self.run(|connect| {
-            let network = connect.lookup_network_by_name(network)?;
-            let copies = [
-                (network.is_active()?, sys::VIR_NETWORK_UPDATE_AFFECT_LIVE),
-                (
-                    network.is_persistent()?,
-                    sys::VIR_NETWORK_UPDATE_AFFECT_CONFIG,
-                ),
-            ];
-            let (command, is_due): (_, fn(bool) -> bool) = if adds {
-                (sys::VIR_NETWORK_UPDATE_COMMAND_ADD_LAST, |has| !has)
-            } else {
-                (sys::VIR_NETWORK_UPDATE_COMMAND_DELETE, |has| has)
-            };
-            let mut changes = 0;
-            for (_, flag) in copies.into_iter().filter(|(exists, _)| *exists) {
-                // Read anew: in libvirt's test driver both are one.
-                let text = if flag == sys::VIR_NETWORK_UPDATE_AFFECT_LIVE {
-                    network.xml_desc(0)?
-                } else {
-                    read::network_definition(&network)?
-                };
-                let has = xml::dhcp_server(&text)?.hosts.contains(&host);
-                let subnet = xml::subnet_of(&text, host.address)?;
-                let Some(subnet) = subnet.filter(|_| is_due(has)) else {
-                    continue;
-                };
-                let section = sys::VIR_NETWORK_SECTION_IP_DHCP_HOST;
-                let (index, element) = (i32::try_from(subnet).unwrap_or(-1), xml::dhcp_host(host));
-                network.update(command, section, index, &element, flag)?;
-                changes += 1;
-            }
-            if changes == 0 {
-                let why = if adds {
-                    "is kept already"
-                } else {
-                    "is not kept"
-                };
-                return Err(AccessError::Refused(format!(
-                    "address {} {why} for {}, or no DHCP server gives it",
-                    host.address, host.mac
-                )));
-            }
-            Ok(())
-        })
     }
 
     fn with<T>(
@@ -409,20 +360,21 @@ impl Connection for Native {
     }
 
     fn dhcp_server(&mut self, network: &str) -> Result<DhcpServer> {
-        self.run(|host| {
-            let network = host.lookup_network_by_name(network)?;
-            let now = xml::dhcp_server(&network.xml_desc(0)?)?;
-            let later = xml::dhcp_server(&read::network_definition(&network)?)?;
-            Ok(now.joined(later))
-        })
+        self.run(|host| dhcp::server(&host.lookup_network_by_name(network)?))
     }
 
     fn add_dhcp_host(&mut self, network: &str, host: DhcpHost) -> Result<()> {
-        self.update_dhcp(network, true, host)
+        self.run(|connect| {
+            let network = connect.lookup_network_by_name(network)?;
+            dhcp::update(&network, dhcp::Change::Add, host)
+        })
     }
 
     fn remove_dhcp_host(&mut self, network: &str, host: DhcpHost) -> Result<()> {
-        self.update_dhcp(network, false, host)
+        self.run(|connect| {
+            let network = connect.lookup_network_by_name(network)?;
+            dhcp::update(&network, dhcp::Change::Remove, host)
+        })
     }
 
     fn agent_addresses(&mut self, uuid: Uuid, known: &mut CardAddresses) -> Result<()> {

@@ -8,6 +8,7 @@
 
 mod connection;
 mod content;
+mod dhcp;
 mod raw;
 mod read;
 

@@ -81,16 +81,6 @@ pub(super) fn network(network: &network::Network) -> Result<Network> {
     })
 }
 
-/// What the network will be after its next start. libvirt's test driver and networks without a definition know no other
-/// description than the present one.
-pub(super) fn network_definition(network: &network::Network) -> Result<String> {
-    let later = network.xml_desc(sys::VIR_NETWORK_XML_INACTIVE);
-    match later.map_err(AccessError::from) {
-        Err(AccessError::Refused(_) | AccessError::Unsupported(_)) => Ok(network.xml_desc(0)?),
-        definition => definition,
-    }
-}
-
 pub(super) fn volume(volume: &StorageVol) -> Result<Volume> {
     xml::volume(&volume.xml_desc(0)?)
 }

@@ -30,6 +30,12 @@ fn hold(env: &mut Environment, card: &str, address: [u8; 4]) {
     configs.insert(card.into(), config);
 }
 
+/// Changes what the DHCP server of the network `default` has.
+fn server(env: &Environment, change: impl FnOnce(&mut DhcpServer)) {
+    let mut state = env.host.state();
+    change(&mut state.networks.get_mut("default").unwrap().dhcp);
+}
+
 fn hosts(env: &Environment) -> Vec<DhcpHost> {
     env.host.state().networks["default"].dhcp.hosts.clone()
 }
@@ -38,7 +44,7 @@ fn addresses(env: &Environment) -> Vec<Ipv4Addr> {
     hosts(env).iter().map(|host| host.address).collect()
 }
 
-/// Numbers of the calls of these names, in the order of their first one.
+/// The number of the first call of this name.
 fn position(env: &Environment, call: &str) -> Option<usize> {
     let calls = env.host.calls();
     calls.iter().position(|it| it.starts_with(call))
@@ -113,16 +119,9 @@ fn an_entry_of_an_administrator_is_never_changed() {
         let mut env = holder();
         let mac = common::mac::Mac::new([2, 0, 0, 0, 0, of_card]);
         env.edit(|block| block.networks[0].mac_address = Some(mac));
-        let servers = |env: &Environment| hosts(env);
-        env.host
-            .state()
-            .networks
-            .get_mut("default")
-            .unwrap()
-            .dhcp
-            .hosts = vec![entry];
+        server(&env, |dhcp| dhcp.hosts = vec![entry]);
         env.settle();
-        assert_eq!(servers(&env), [entry]);
+        assert_eq!(hosts(&env), [entry]);
         assert_eq!(reported(&env, "NetworkReady"), ("False", "NetworkFailed"));
         assert_eq!(
             state(&env),
@@ -131,20 +130,14 @@ fn an_entry_of_an_administrator_is_never_changed() {
         );
         env.delete();
         env.settle();
-        assert_eq!(servers(&env), [entry]);
+        assert_eq!(hosts(&env), [entry]);
     }
     // The same entry.
     let mut env = holder();
     let mac = common::mac::Mac::new([2, 0, 0, 0, 0, 1]);
     env.edit(|block| block.networks[0].mac_address = Some(mac));
     let same = foreign(1, FIRST);
-    env.host
-        .state()
-        .networks
-        .get_mut("default")
-        .unwrap()
-        .dhcp
-        .hosts = vec![same];
+    server(&env, |dhcp| dhcp.hosts = vec![same]);
     env.settle();
     assert_eq!(reported(&env, "Ready"), ("True", "Running"));
     env.delete();
@@ -155,13 +148,7 @@ fn an_entry_of_an_administrator_is_never_changed() {
 #[test]
 fn a_network_without_a_server_or_of_other_subnets_has_no_entry() {
     let mut env = holder();
-    env.host
-        .state()
-        .networks
-        .get_mut("default")
-        .unwrap()
-        .dhcp
-        .subnets = vec![];
+    server(&env, |dhcp| dhcp.subnets = vec![]);
     env.settle();
     assert_eq!(reported(&env, "Ready"), ("True", "Running"));
     assert_eq!(hosts(&env), []);
@@ -227,11 +214,6 @@ fn a_server_that_refuses_an_entry_keeps_no_guest_off() {
         assert_eq!(state(&env), Some(State::Running));
         assert_eq!(position(&env, "add_dhcp_host"), None);
     }
-}
-
-fn server(env: &Environment, change: impl FnOnce(&mut DhcpServer)) {
-    let mut state = env.host.state();
-    change(&mut state.networks.get_mut("default").unwrap().dhcp);
 }
 
 #[test]

@@ -4,7 +4,6 @@ use common::api::libvirt_host::HostResources;
 use common::quantity::Bytes;
 
 use super::*;
-use crate::Libvirt;
 use crate::access::AccessError;
 use crate::apply::{Job, act};
 use crate::capacity::UNLIMITED;
@@ -13,9 +12,7 @@ use crate::plan::action::Action;
 use crate::pool_space::StorageFactor;
 use crate::reservations::Reservations;
 use common::render::libvirt::{VolumeFormat, VolumeSpec, volume_xml};
-use controller_core::backend::Growth;
-use controller_core::plan::{Now, Refusal, Subject};
-use controller_core::reconcile::plan;
+use controller_core::plan::{Refusal, Subject};
 
 fn message<'a>(env: &'a Environment, kind: &str) -> &'a str {
     let mut conditions = env.machine().status.conditions.iter();
@@ -309,17 +306,8 @@ fn a_job_that_found_no_room_is_reported_as_a_plan_that_finds_none() {
         message: "pool 'vms' has room for 1Gi".into(),
     };
     let condition = |env: &Environment, kind: &str| {
-        let observed = env.observe().unwrap();
-        let now = Now(env.now);
-        let status = plan::<Libvirt>(
-            env.machine(),
-            &observed,
-            Some(&refusal),
-            Growth::Permitted,
-            now,
-        )
-        .status;
-        let conditions = status.unwrap().conditions.into_iter();
+        let plan = env.plan_after(Some(&refusal)).unwrap();
+        let conditions = plan.status.unwrap().conditions.into_iter();
         let mut found = conditions.filter(|it| it.kind == kind);
         found.next().map(|it| (it.status, it.reason, it.message))
     };

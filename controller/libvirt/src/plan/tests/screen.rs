@@ -6,16 +6,13 @@ use common::api::normalized::{NormalizedConsole, NormalizedDisplay, NormalizedSe
 use common::render::SecretValue;
 
 use super::{UID, reported, state, times};
-use crate::Libvirt;
 use crate::access::State;
 use crate::environment::{Environment, block};
 use crate::observed::Password;
 use crate::plan::action::Action;
 use common::render::libvirt::domain_uuid;
-use controller_core::backend::Growth;
 use controller_core::fixtures::annotate;
-use controller_core::plan::{Now, Refusal, Subject};
-use controller_core::reconcile::plan;
+use controller_core::plan::{Refusal, Subject};
 
 fn with_password() -> Environment {
     let mut block = block();
@@ -224,15 +221,7 @@ fn a_password_that_libvirt_refuses_is_a_fault_of_the_display_alone() {
         message: "unable to set password".into(),
     };
     env.password = secret("8", b"other");
-    let observed = env.observe().unwrap();
-    let now = Now(env.now);
-    let plan = plan::<Libvirt>(
-        env.machine(),
-        &observed,
-        Some(&refusal),
-        Growth::Permitted,
-        now,
-    );
+    let plan = env.plan_after(Some(&refusal)).unwrap();
     let again = |action: &Action| matches!(action, Action::SetDisplayPassword { .. });
     assert!(plan.actions.iter().any(again), "it is tried again");
     env.machine_mut().status = plan.status.clone().unwrap();
