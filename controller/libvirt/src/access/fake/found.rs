@@ -82,6 +82,11 @@ pub(super) fn put(
 
 pub(super) fn volume(pool: &str, name: &str, volume: &FakeVolume) -> Volume {
     let header = volume.header();
+    let is_qcow2 = if volume.raw {
+        header.is_some()
+    } else {
+        volume.content.starts_with(b"QFI") || name.contains(".qcow2")
+    };
     let reported = Volume {
         name: name.to_owned(),
         key: volume
@@ -92,11 +97,7 @@ pub(super) fn volume(pool: &str, name: &str, volume: &FakeVolume) -> Volume {
         capacity: header.map_or(volume.capacity, capacity_of),
         allocation: volume.content.len() as u64,
         backing: header.map_or_else(|| volume.backing.clone(), backing_of),
-        format: if volume.content.starts_with(b"QFI") || name.contains(".qcow2") {
-            "qcow2".into()
-        } else {
-            "raw".into()
-        },
+        format: if is_qcow2 { "qcow2" } else { "raw" }.into(),
         is_misread: false,
     };
     as_it_is(reported, Some(volume.file()))

@@ -164,31 +164,25 @@ fn no_effect_gives_a_volume_to_the_guest_that_another_domain_has_by_then() {
 
 #[test]
 fn a_volume_that_names_other_files_or_is_raw_is_not_given_to_the_guest() {
+    let change = |env: &Environment, change: fn(&mut FakeVolume)| {
+        let mut state = env.host.state();
+        let pool = state.pools.get_mut(LEGACY).unwrap();
+        change(pool.volumes.get_mut(VOLUME).unwrap());
+    };
     let mut env = with_existing();
-    env.host
-        .state()
-        .pools
-        .get_mut(LEGACY)
-        .unwrap()
-        .volumes
-        .get_mut(VOLUME)
-        .unwrap()
-        .content = header(Some(("/etc/shadow", Some("raw"))));
+    change(&env, |volume| {
+        volume.content = header(Some(("/etc/shadow", Some("raw"))));
+    });
     for _ in 0..6 {
         env.pass();
     }
     assert_eq!(state(&env), None);
 
     let mut env = with_existing();
-    env.host
-        .state()
-        .pools
-        .get_mut(LEGACY)
-        .unwrap()
-        .volumes
-        .get_mut(VOLUME)
-        .unwrap()
-        .raw = true;
+    change(&env, |volume| {
+        volume.raw = true;
+        volume.content = b"no header".to_vec();
+    });
     env.settle();
     assert_eq!(reported(&env, "StorageReady"), ("False", "VolumeFailed"));
 }
