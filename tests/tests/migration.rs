@@ -5,7 +5,7 @@
 mod environment;
 
 use lab::{
-    Scenario,
+    Eviction, Scenario,
     objects::{INSTANCE, NETWORK, VM, condition, condition_message},
 };
 use serde_json::{Value, json};
@@ -226,6 +226,47 @@ async fn cards_networks_and_node_labels_take_effect_with_a_migration() {
     let moves = until_pending(&env, "moves", &NOTHING).await;
     assert_eq!(condition(&moves, "MigrationRequired"), &Value::Null);
     networks_of.until_gone("prod").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_drained_guest_is_treated_as_its_eviction_strategy_says() {
+    let env = Environment::with_best_crds().await;
+    let machines = env.machines();
+    env.simulator.set_all(Scenario::NoMigration);
+    let started = async |name: &str, strategy: &str| {
+        let spec = json!({"evictionStrategy": strategy});
+        env.apply(&guest(name, &spec)).await;
+        machines.until_phase(name, "Running").await.unwrap();
+        env.simulator.evict("default", name).await.unwrap()
+    };
+    assert_eq!(started("stays", "External").await, Eviction::Waits);
+    let requested =
+        machines.until_condition("stays", "EvictionRequested", "True", "EvictionRequested");
+    let requested = requested.await.unwrap();
+    let message = condition_message(&requested, "EvictionRequested").unwrap();
+    assert!(message.contains("evictionStrategy: External"), "{message}");
+    assert_eq!(condition(&requested, "Ready")["reason"], "Running");
+
+    // A shutdown by the drain is none by the guest: the Machine is to run, and starts again.
+    let machine = machines.get("stays").await.unwrap();
+    let node = machine["status"]["nodeName"].clone();
+    assert_eq!(started("leaves", "None").await, Eviction::Allowed);
+    let stopped = machines.until("leaves", "to be shut down", |machine| {
+        machine["status"]["phase"] != "Running"
+    });
+    stopped.await.unwrap();
+    machines.until_phase("leaves", "Running").await.unwrap();
+
+    env.apply(&guest("stays", &json!({"evictionStrategy": "LiveMigrate"})))
+        .await;
+    until_pending(
+        &env,
+        "stays",
+        &[["evictionStrategy", "External", "LiveMigrate", "Restart"]],
+    )
+    .await;
+    let stays = machines.get("stays").await.unwrap();
+    assert_eq!(stays["status"]["nodeName"], node);
 }
 
 #[tokio::test]

@@ -174,6 +174,7 @@ fn source_of(block_path: &str) -> String {
         | "cdroms"
         | "networks"
         | "nodeSelector"
+        | "evictionStrategy"
         | "terminationGracePeriodSeconds") => known,
         _ => return "the rest of the spec".to_owned(),
     };

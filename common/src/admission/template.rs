@@ -55,6 +55,7 @@ fn check(
         display,
         console,
         termination_grace_period_seconds,
+        eviction_strategy,
     } = decode::spec(spec, limits::truncate_machine, findings);
     for (field, text) in [
         ("spec.description", description),
@@ -73,6 +74,7 @@ fn check(
         display: display.map(Display::from),
         console,
         termination_grace_period_seconds,
+        eviction_strategy,
         os,
         drivers,
         ..MachineSpec::default()

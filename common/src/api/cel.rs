@@ -10,7 +10,7 @@ use crate::names::{CLOUD_INIT_DISK, POD_VOLUMES};
 use crate::quantity::Bytes;
 
 /// The rules about a Machine's spec as a whole.
-pub(crate) fn machine() -> [Value; 14] {
+pub(crate) fn machine() -> [Value; 15] {
     [
         // A value that the stored object already has is accepted, so that status and finalizers can
         // still be written.
@@ -69,6 +69,11 @@ pub(crate) fn machine() -> [Value; 14] {
             Backend::Libvirt,
             "!has(self.disks) || self.disks.all(d, !has(d.selector) && !has(d.claimName))",
             "selector and claimName of a disk need backend: kubevirt",
+        ),
+        on(
+            Backend::Libvirt,
+            "!has(self.evictionStrategy)",
+            "a libvirt host is not drained; evictionStrategy needs backend: kubevirt",
         ),
         on(
             Backend::Libvirt,

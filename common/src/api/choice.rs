@@ -88,6 +88,17 @@ choices! {
         /// Powered off.
         Stopped = "Stopped",
     }
+    /// What happens to a running guest when its node is drained.
+    EvictionStrategy {
+        /// It is migrated to another node if it can be, else it is shut down.
+        LiveMigrateIfPossible = "LiveMigrateIfPossible",
+        /// It is migrated to another node; while it cannot be, the drain waits.
+        LiveMigrate = "LiveMigrate",
+        /// The drain waits until somebody else has moved or stopped the guest.
+        External = "External",
+        /// It is shut down.
+        None = "None",
+    }
     /// What makes a pending change effective.
     PendingAction {
         /// The next restart of the guest.

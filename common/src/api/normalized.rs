@@ -15,8 +15,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choice::{
-    AccessMode, Backend, DiskBus, DisplayType, FirmwareType, MachineType, NicModel, OsFamily,
-    PowerState, ReclaimPolicy, TemplateSource, VideoModel, VolumeMode,
+    AccessMode, Backend, DiskBus, DisplayType, EvictionStrategy, FirmwareType, MachineType,
+    NicModel, OsFamily, PowerState, ReclaimPolicy, TemplateSource, VideoModel, VolumeMode,
 };
 use super::machine::Image;
 use super::schema;
@@ -52,6 +52,10 @@ pub struct Normalized {
     /// Screen. Absent: VNC without a password and with the backend's own graphics card, as in blocks of version 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub display: Option<NormalizedDisplay>,
+    /// What KubeVirt does with the running guest when its node is drained; on KubeVirt only. Absent:
+    /// LiveMigrateIfPossible.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eviction_strategy: Option<EvictionStrategy>,
     /// Disks on claims or volumes of a libvirt host that exist and are used as they are. No list of the controller's own
     /// volumes has them, so nothing creates, changes or deletes one. Absent: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::cel;
-use super::choice::{BootDevice, Drivers, OsFamily};
+use super::choice::{BootDevice, Drivers, EvictionStrategy, OsFamily};
 use super::machine::{
     Console, Disk, Domain, Network, Resources, TemplateCloudInit, TemplateDisplay,
 };
@@ -96,6 +96,10 @@ pub struct MachineTemplateSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = bounds::GRACE_PERIOD_MAX))]
     pub termination_grace_period_seconds: Option<i64>,
+    /// What KubeVirt does with the running guest when its node is drained, with the values of a Machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<EvictionStrategy>")]
+    pub eviction_strategy: Option<String>,
 }
 
 /// The content of a template at the time when the webhook merged it into a Machine.
@@ -129,6 +133,10 @@ pub struct TemplateContent {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Drivers>")]
     pub drivers: Option<String>,
+    /// What KubeVirt does with the running guest when its node is drained.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<EvictionStrategy>")]
+    pub eviction_strategy: Option<String>,
     /// Network cards of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::NETWORKS_MAX))]
@@ -162,6 +170,7 @@ impl From<MachineTemplateSpec> for TemplateContent {
             display,
             console,
             termination_grace_period_seconds,
+            eviction_strategy,
         } = spec;
         Self {
             boot_order,
@@ -172,6 +181,7 @@ impl From<MachineTemplateSpec> for TemplateContent {
             display,
             domain,
             drivers,
+            eviction_strategy,
             networks,
             os,
             resources,

@@ -10,8 +10,8 @@ use crate::field_path::FieldPath;
 use crate::normalize::{Filled, Item};
 use crate::violation::{Findings, Kind, Violation};
 
-use super::disks;
 use super::rule::{Check, Lookup, rules};
+use super::{disks, machine};
 
 rules! {
     "libvirt" Check::Lookup(bound_volumes), on MACHINES, Always {
@@ -24,6 +24,12 @@ rules! {
         Refuse ImageNeedsKubevirt = "An image on libvirt is a PersistentVolumeClaim or a container image."
             because "A host downloads images by http or takes them from its image pool; it reads neither claims nor registries."
             fix "Use `url` with `https://` or `http://`, or `volume`; or `backend: kubevirt`."
+            crd Some,
+    }
+    "libvirt" Check::Lookup(eviction_strategy), on MACHINES, Always {
+        Refuse EvictionStrategyNeedsKubevirt = "A Machine on libvirt says what happens when its node is drained."
+            because "A libvirt host is not drained: a Machine stays on the host that it is bound to."
+            fix "Drop `evictionStrategy`, or use `backend: kubevirt`."
             crd Some,
     }
     "libvirt" Check::Lookup(ignored_fields), on MACHINES, Always {
@@ -56,6 +62,21 @@ fn bound_volumes(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings
 fn libvirt_disks<'l>(lookup: &'l Lookup<'_>) -> impl Iterator<Item = &'l Item<'l, Disk>> {
     let disks = lookup.merged.disks.iter();
     disks.filter(|_| lookup.is_on_libvirt())
+}
+
+/// Rule [`Code::EvictionStrategyNeedsKubevirt`].
+fn eviction_strategy(
+    lookup: &Lookup<'_>,
+    _: &mut BTreeMap<String, String>,
+    findings: &mut Findings,
+) {
+    let leaf = machine::requested_eviction_strategy(lookup.merged);
+    if lookup.is_on_libvirt() && leaf.value.is_some() {
+        let detail = "a libvirt host is not drained, and a Machine stays on it; drop it, or use backend: kubevirt";
+        let code = Code::EvictionStrategyNeedsKubevirt;
+        let fault = Violation::new(leaf.path, code, Kind::Forbidden, detail);
+        findings.deny(fault.given(FieldPath::field("backend")));
+    }
 }
 
 /// Rule [`Code::ImageNeedsKubevirt`] for disks and CD-ROMs.

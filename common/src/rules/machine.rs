@@ -1,6 +1,6 @@
 //! Fields of a Machine as a whole: backend, power state, node selector.
 
-use crate::api::choice::PowerState;
+use crate::api::choice::{Choice as _, EvictionStrategy, PowerState};
 use crate::bounds::GRACE_PERIOD_MAX;
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -27,6 +27,12 @@ rules! {
         Refuse InvalidGracePeriod = "The time that the guest has to shut down is below 0 or above a day."
             because "A stop or a deletion waits that long for a guest that does not react."
             fix "Give 0 to 86400 seconds."
+            crd All,
+    }
+    "machine" Check::Part(eviction_strategy), on MACHINES_AND_TEMPLATES, Always {
+        Refuse UnsupportedEvictionStrategy = "What shall happen to the guest when its node is drained is none of what can."
+            because "Only the values that the message lists exist."
+            fix "Take one of the values that the message lists."
             crd All,
     }
     "machine" Check::Part(node_selector), on MACHINES, Always, and [InvalidLabel] {}
@@ -83,6 +89,26 @@ fn grace_period(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Finding
         let detail = format!("must be from 0 to {GRACE_PERIOD_MAX} seconds");
         let fault = Violation::new(leaf.path, Code::InvalidGracePeriod, Kind::Invalid, detail);
         findings.deny(fault.value(seconds.to_string()));
+    }
+}
+
+/// What KubeVirt is asked to do with the running guest when its node is drained.
+pub(super) fn requested_eviction_strategy<'a>(merged: &Merged<'a>) -> Leaf<&'a str> {
+    merged.pick(
+        "evictionStrategy",
+        |spec| spec.eviction_strategy.as_deref(),
+        |template| template.eviction_strategy.as_deref(),
+    )
+}
+
+/// Rule [`Code::UnsupportedEvictionStrategy`].
+fn eviction_strategy(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
+    let leaf = requested_eviction_strategy(subject.merged);
+    let Some(text) = leaf.value else { return };
+    parts.eviction_strategy = EvictionStrategy::parse(text);
+    if parts.eviction_strategy.is_none() {
+        let code = Code::UnsupportedEvictionStrategy;
+        findings.deny(form::unsupported::<EvictionStrategy>(leaf.path, text, code));
     }
 }
 

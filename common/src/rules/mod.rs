@@ -327,6 +327,7 @@ pub(crate) fn resolve(
         os: parts.os,
         timezone: parts.timezone,
         termination_grace_period_seconds: parts.grace_period,
+        eviction_strategy: parts.eviction_strategy,
         features: parts.features?,
         disks: parts.disks?,
         display: parts.display,

@@ -18,7 +18,9 @@ use std::sync::Arc;
 
 use super::cloud_init::schema::CloudInitSchema;
 use super::libvirthosts::intent::HostIntent;
-use crate::api::choice::{Backend, BootDevice, MachineType, OsFamily, PowerState, ReclaimPolicy};
+use crate::api::choice::{
+    Backend, BootDevice, EvictionStrategy, MachineType, OsFamily, PowerState, ReclaimPolicy,
+};
 use crate::api::kind::ObjectKind;
 use crate::api::machine::MachineSpec;
 use crate::api::machine_image::{MachineImageSpec, PinnedImage};
@@ -320,6 +322,8 @@ pub(crate) struct Parts {
     pub(crate) tpm: Option<NormalizedTpm>,
     pub(crate) timezone: Option<String>,
     pub(crate) grace_period: Option<u32>,
+    /// Also `None` for a Machine that says nothing about it.
+    pub(crate) eviction_strategy: Option<EvictionStrategy>,
 }
 
 /// Declares the rules of a file and the codes that they report.

@@ -78,6 +78,10 @@ const CEL: [(&str, &[Code]); 58] = [
         &[Code::VolumeNeedsKubevirt],
     ),
     (
+        "a libvirt host is not drained",
+        &[Code::EvictionStrategyNeedsKubevirt],
+    ),
+    (
         "image.persistentVolumeClaim needs",
         &[Code::ImageNeedsKubevirt],
     ),

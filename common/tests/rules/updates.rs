@@ -111,6 +111,7 @@ fn changed(field: Field) -> Value {
         Field::PersistentEfi => bootloader(json!({"efi": true, "persistent": true})),
         Field::Clock => json!({"domain": {"clock": {"timezone": "Europe/Oslo"}}}),
         Field::GracePeriod => json!({"terminationGracePeriodSeconds": 600}),
+        Field::EvictionStrategy => json!({"evictionStrategy": "LiveMigrate"}),
         Field::Tpm => json!({"domain": {"devices": {"tpm": {}}}}),
         Field::SecureBoot => {
             bootloader(json!({"efi": true, "persistent": false, "secureBoot": true}))

@@ -91,6 +91,7 @@ pub fn block() -> Normalized {
         tpm: None,
         timezone: None,
         termination_grace_period_seconds: None,
+        eviction_strategy: None,
         features: NormalizedFeatures {
             acpi: true,
             apic: true,

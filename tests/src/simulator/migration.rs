@@ -6,7 +6,7 @@
 //! instance has a card or network that the pod lacks ─▶ MigrationRequired=False, AutoMigrationPending
 //!     ├─▶ the guest cannot migrate: it stays so
 //!     └─▶ MigrationRequired=True, AutoMigrationDueToLiveUpdate ─▶ migration, if workloadUpdateMethods has LiveMigrate
-//! launcher pod evicted ─▶ evacuationNodeName, EvictionRequested=True ─▶ migration
+//! launcher pod evicted ─▶ evacuationNodeName, EvictionRequested=True ─▶ migration, unless evictionStrategy is External
 //! migration ─▶ a pod made from the instance's specification on another node ─▶ the guest is there
 //! ```
 //! `pkg/network/migration` decides, the workload updater and the evacuation controller migrate. KubeVirt waits 15 s
@@ -22,6 +22,7 @@ use super::{
 
 const REQUIRED: &str = "MigrationRequired";
 const EVICTION: &str = "EvictionRequested";
+const STRATEGY: &str = "evictionStrategy";
 
 /// The next write for a running instance.
 #[derive(Debug, PartialEq)]
@@ -46,7 +47,8 @@ pub(super) fn next(
         return Some(Step::Arrive(arrived(instance, &cards())));
     }
     let migrates = migratable && scenario != Scenario::NoMigration;
-    if is_true(status, EVICTION) && migrates {
+    let evacuates = instance["spec"][STRATEGY] != "External";
+    if is_true(status, EVICTION) && evacuates && migrates {
         return Some(Step::Report(started(instance)));
     }
     let required = condition(status, REQUIRED);
@@ -150,6 +152,29 @@ fn arrived(instance: &Value, cards: &[Value]) -> Value {
     })
 }
 
+/// The answer of virt-api's webhook for evictions (`pod-eviction-admitter.go`, v1.7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Eviction {
+    /// The pod is deleted, and the guest shuts down.
+    Allowed,
+    /// The eviction is refused for now, and the guest is to leave the node.
+    Waits,
+    /// The eviction is refused: the guest has to be migrated, and cannot be.
+    Refused,
+}
+
+/// How an eviction of the guest's pod is answered.
+pub(super) fn eviction(instance: &Value) -> Eviction {
+    let migratable = is_true(&instance["status"], "LiveMigratable");
+    match (instance["spec"][STRATEGY].as_str(), migratable) {
+        (Some("External"), _) | (Some("LiveMigrate" | "LiveMigrateIfPossible"), true) => {
+            Eviction::Waits
+        }
+        (Some("LiveMigrate"), false) => Eviction::Refused,
+        _ => Eviction::Allowed,
+    }
+}
+
 /// The status of a running instance whose launcher pod was evicted, as virt-api's webhook for evictions and
 /// virt-controller (since 1.7 with the condition) set it.
 pub(super) fn evicted(instance: &Value) -> Value {
@@ -212,6 +237,25 @@ mod tests {
         // Changed back before the migration.
         let back = instance("a/prod", &due);
         assert_eq!(step(&back, true, Scenario::NoMigration), reports(&none));
+    }
+
+    #[test]
+    fn an_eviction_is_answered_by_strategy_and_what_the_guest_can() {
+        let answer = |strategy: &str, migratable: &str| {
+            let conditions = json!([{"type": "LiveMigratable", "status": migratable}]);
+            let mut instance = instance("a/prod", &conditions);
+            instance["spec"][STRATEGY] = json!(strategy);
+            eviction(&instance)
+        };
+        for (strategy, can, cannot) in [
+            ("None", Eviction::Allowed, Eviction::Allowed),
+            ("LiveMigrateIfPossible", Eviction::Waits, Eviction::Allowed),
+            ("LiveMigrate", Eviction::Waits, Eviction::Refused),
+            ("External", Eviction::Waits, Eviction::Waits),
+        ] {
+            assert_eq!(answer(strategy, "True"), can, "{strategy}");
+            assert_eq!(answer(strategy, "False"), cannot, "{strategy}");
+        }
     }
 
     #[test]

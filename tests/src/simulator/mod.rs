@@ -52,9 +52,10 @@ use std::{
 
 use anyhow::Result;
 use futures::{Stream, StreamExt as _, stream};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
-    Api, Client,
-    api::{DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+    Api, Client, ResourceExt as _,
+    api::{DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
     core::ApiResource,
     runtime::controller::Action,
 };
@@ -65,6 +66,7 @@ use tokio::{
     time::sleep,
 };
 
+pub use migration::Eviction;
 pub use scenario::{ANNOTATION, Scenario};
 pub use virt_api::Admission;
 
@@ -157,9 +159,25 @@ impl Simulator {
         self.report(namespace, name, migration::started).await
     }
 
-    /// The launcher pod of a guest that can be migrated is evicted, as by `kubectl drain`.
-    pub async fn evict(&self, namespace: &str, name: &str) -> Result<()> {
-        self.report(namespace, name, migration::evicted).await
+    /// The launcher pod of a guest is evicted, as by `kubectl drain`.
+    pub async fn evict(&self, namespace: &str, name: &str) -> Result<Eviction> {
+        let instances = self.context.api(&machine::INSTANCE, namespace);
+        let instance = serde_json::to_value(instances.get(name).await?)?;
+        let answer = migration::eviction(&instance);
+        match answer {
+            Eviction::Refused => {}
+            Eviction::Waits => self.report(namespace, name, migration::evicted).await?,
+            Eviction::Allowed => {
+                let pods: Api<Pod> = Api::namespaced(self.context.client.clone(), namespace);
+                let label = format!("{}={name}", launcher::VM_NAME);
+                let of_guest = ListParams::default().labels(&label);
+                for pod in pods.list(&of_guest).await? {
+                    pods.delete(&pod.name_any(), &DeleteParams::default())
+                        .await?;
+                }
+            }
+        }
+        Ok(answer)
     }
 
     /// Patches the status of a running instance.

@@ -24,7 +24,7 @@ pub use self::resources::{Cpu, Memory, Resources};
 pub use self::storage::{Cdrom, Disk, Image, ImageSecretRef, VolumeSelector};
 
 use super::cel;
-use super::choice::{Backend, BootDevice, Drivers, OsFamily, PowerState};
+use super::choice::{Backend, BootDevice, Drivers, EvictionStrategy, OsFamily, PowerState};
 use super::normalized::Normalized;
 use super::schema;
 use crate::bounds;
@@ -155,6 +155,14 @@ pub struct MachineSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = bounds::GRACE_PERIOD_MAX))]
     pub termination_grace_period_seconds: Option<i64>,
+
+    /// What KubeVirt does with the running guest when its node is drained: LiveMigrateIfPossible migrates it, or shuts it
+    /// down if it cannot be migrated; LiveMigrate migrates it, and the drain waits while it cannot be migrated; External
+    /// leaves it to somebody else, and the drain waits; None shuts it down. On KubeVirt only. Default: the template's
+    /// value, else LiveMigrateIfPossible.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<EvictionStrategy>")]
+    pub eviction_strategy: Option<String>,
 
     /// Labels, at most 64, that a node (KubeVirt) or a LibvirtHost (libvirt) must have to run the
     /// machine. Default: none, so any node or host.

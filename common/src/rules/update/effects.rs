@@ -150,6 +150,7 @@ effects! {
     Clock             "domain.clock"                Restart              Restart,
     // A libvirt host is asked to shut the guest down by the controller, which also counts the time.
     GracePeriod       "terminationGracePeriodSeconds" Restart            Live,
+    EvictionStrategy  "evictionStrategy"            Restart              Refused,
     Tpm               "domain.devices.tpm"          Restart              Restart,
     // KubeVirt places the guest anew when it is migrated, but does not migrate it for that. A Machine that is bound to
     // a libvirt host stays there.

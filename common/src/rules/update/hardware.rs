@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::choice::Backend;
+use crate::api::choice::{Backend, EvictionStrategy};
 use crate::api::normalized::Normalized;
 use crate::field_path::FieldPath;
 use crate::normalize::Merged;
@@ -47,6 +47,14 @@ fn firmware_state(
             |seconds| format!("{seconds} s"),
         )
     };
+    let strategy = |block: &Normalized| {
+        block
+            .eviction_strategy
+            .unwrap_or(EvictionStrategy::LiveMigrateIfPossible)
+    };
+    let path = machine::requested_eviction_strategy(merged).path;
+    let change = (strategy(old), strategy(new));
+    warnings.field(Field::EvictionStrategy, path, change, false);
     let path = machine::requested_grace_period(merged).path;
     warnings.field(
         Field::GracePeriod,

@@ -113,6 +113,11 @@ fn changes(runs: &InstanceSpec, desired: &InstanceSpec) -> Vec<PendingChange> {
         labels(&runs.node_selector),
         labels(&desired.node_selector),
     );
+    changes.field(
+        "evictionStrategy",
+        &runs.eviction_strategy,
+        &desired.eviction_strategy,
+    );
     // KubeVirt has a default of its own.
     if let Some(seconds) = desired.termination_grace_period_seconds {
         let current = runs.termination_grace_period_seconds;

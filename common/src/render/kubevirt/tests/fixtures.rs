@@ -48,6 +48,7 @@ pub(super) fn block() -> Normalized {
         tpm: None,
         timezone: None,
         termination_grace_period_seconds: None,
+        eviction_strategy: None,
         features: NormalizedFeatures {
             acpi: true,
             apic: true,

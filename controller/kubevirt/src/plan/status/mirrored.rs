@@ -62,9 +62,14 @@ fn eviction_requested(instance: &Instance) -> Option<Fault> {
     let is_requested = find_condition(&status.conditions, "EvictionRequested", "True").is_some();
     (is_requested || node.is_some()).then(|| {
         let node = node.or(status.node_name.as_deref()).unwrap_or("its node");
+        let next = if instance.spec.eviction_strategy == "External" {
+            "KubeVirt leaves that to others (evictionStrategy: External), and the drain waits until the guest was migrated or stopped"
+        } else {
+            "KubeVirt migrates it"
+        };
         Fault::new(
             "EvictionRequested",
-            format!("the guest has to leave {node}, which is being drained: KubeVirt migrates it"),
+            format!("the guest has to leave {node}, which is being drained: {next}"),
         )
     })
 }

@@ -1,6 +1,8 @@
 //! Changes that a running guest does not have, and what brings each into effect.
 
-use common::api::choice::{DiskBus, DisplayType, PowerState, ReclaimPolicy, VideoModel};
+use common::api::choice::{
+    DiskBus, DisplayType, EvictionStrategy, PowerState, ReclaimPolicy, VideoModel,
+};
 use common::api::normalized::{NormalizedConsole, NormalizedDisplay, NormalizedTpm};
 use common::quantity::Bytes;
 use serde_json::json;
@@ -131,6 +133,7 @@ fn restart_required_names_the_changed_fields() {
         block.tpm = Some(NormalizedTpm { persistent: true });
         block.timezone = Some("Europe/Oslo".into());
         block.termination_grace_period_seconds = Some(600);
+        block.eviction_strategy = Some(EvictionStrategy::External);
         block.disks.truncate(1);
         block.networks.push(nic("eth1", Some("prod")));
     });
@@ -156,6 +159,7 @@ fn restart_required_names_the_changed_fields() {
             "disks[root].bus: virtio -> scsi",
             "disks[root].serial: none -> boot",
             "networks[eth1]: absent -> present",
+            "evictionStrategy: LiveMigrateIfPossible -> External",
             "terminationGracePeriodSeconds: the default -> 600",
             "cloudInit: as it was -> as it is now",
         ]
