@@ -203,8 +203,9 @@ pub struct HostStorage {
     pub provisioning: Option<Provisioning>,
 }
 
-/// A pool with volumes that exist already, for the Machines of some namespaces. It is a folder of this host alone, and its
-/// volumes are qcow2: a guest cannot write the header that QEMU reads of one.
+/// A pool with volumes that exist already, for the Machines of some namespaces. It must be a folder of this host alone
+/// (type dir or fs) that no other pool has and that contains no links, because the use of a volume is looked up by its path
+/// on this host. The volumes must be qcow2: a guest cannot write the header that QEMU reads of one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExistingVolumes {

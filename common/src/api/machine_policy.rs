@@ -184,8 +184,8 @@ pub struct ImagePolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<schema::UrlPrefixText>>", length(max = bounds::POLICY_ITEMS_MAX))]
     pub sources: Option<Vec<String>>,
-    /// Whether images may be copies of PersistentVolumeClaims, and disks may be existing claims (claimName) or, on libvirt, existing volumes (volumeName).
-    /// Default true.
+    /// Whether images may be copies of PersistentVolumeClaims, and disks may be existing claims (claimName) or, on libvirt,
+    /// existing volumes (volumeName). Default true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claims: Option<bool>,
     /// Names of MachineImages, at most 256, in which * stands for any characters. A disk or drive that names an

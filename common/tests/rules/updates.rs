@@ -166,13 +166,17 @@ fn on_libvirt(spec: &mut Value) {
 
 /// Whether a spec can have the field on this backend.
 fn exists(field: Field, backend: Backend) -> bool {
-    let is_bound = matches!(
+    let is_of_kubevirt = matches!(
         field,
-        Field::DiskSelector | Field::DiskVolumeName | Field::DiskClaimName | Field::DiskShareable
+        Field::DiskSelector
+            | Field::DiskVolumeName
+            | Field::DiskClaimName
+            | Field::DiskShareable
+            | Field::EvictionStrategy
     );
     // KubeVirt has one machine type, and its screens take no password.
     let is_of_libvirt = matches!(field, Field::MachineType | Field::DisplayPassword);
-    backend == Backend::Kubevirt && !is_of_libvirt || backend == Backend::Libvirt && !is_bound
+    backend == Backend::Kubevirt && !is_of_libvirt || backend == Backend::Libvirt && !is_of_kubevirt
 }
 
 /// The answer to a change of one field of a stored Machine.

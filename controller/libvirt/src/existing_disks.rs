@@ -1,87 +1,160 @@
 //! Volumes that existed before the Machine and that it uses as disks as they are: one guest has each of them at a time.
 //!
 //! ```text
-//! every domain, running or defined ─┬─ has the volume, or one on top of it ─▶ it is in use
-//!                                   └─ has a pool that libvirt does not know ▶ it cannot be known
+//! pool ── a folder of this host, which no other pool has ─┐
+//! volume ── qcow2, names no other file ───────────────────┤
+//! every domain, running or defined ── has not the volume ─┼─▶ the guest gets it
+//! every volume of the host ── is no overlay of it ────────┘
 //! ```
+//! A guest can write anything into a raw disk, the header of a qcow2 image as well. So no message proposes a command that
+//! would read a header and open the files that it names.
 
-use std::collections::BTreeSet;
-
-use common::render::libvirt::{Disk, Domain, DomainMetadata, PoolVolume, is_volume_of};
+use common::api::choice::Choice as _;
+use common::image_header::{HeaderError, ImageHeader};
+use common::render::libvirt::{Disk, Domain, DomainMetadata, PoolVolume, disk_owner, short_id};
 use uuid::Uuid;
 
-use crate::access::{AccessError, Connection, DomainDisks, Result};
-use crate::images::check::check_standalone;
+use crate::access::{AccessError, Connection, DomainDisks, Result, Volume};
+use crate::guard::Guard;
+use crate::images::check::{file, parse_file};
+use crate::parts::{existing_pool_fault, pool_fault};
+use crate::volume_effects::read_all_pools;
 
-/// What the other domains of a host have.
+/// The format of existing volumes, as libvirt names it.
+const FORMAT: &str = "qcow2";
+
+/// Why the guest does not get a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    /// Somebody else has it: who, in words for a Machine of its namespace.
+    InUse(String),
+    /// It is none that a guest can get: what it is, after the name of the volume.
+    Unfit(String),
+}
+
+/// What a volume is compared with: the other domains of the host, and all its volumes.
 pub(crate) struct Others {
     domains: Vec<DomainDisks>,
-    /// The folders of pools that libvirt does not have any more may be folders of others.
-    hidden: BTreeSet<String>,
+    volumes: Vec<Volume>,
 }
 
 impl Others {
-    /// Reads what all domains but this one have.
-    pub(crate) fn read(host: &mut dyn Connection, own: Uuid) -> Result<Self> {
-        let mut domains = host.disks_of_all()?;
-        domains.retain(|domain| domain.uuid != own);
-        let hidden = domains.iter().flat_map(|domain| &domain.missing_pools);
-        Ok(Self {
-            hidden: hidden.cloned().collect(),
-            domains,
-        })
+    /// As libvirt has last read the pools. Those that cannot be read are left out.
+    pub(crate) fn last_read(host: &mut dyn Connection, own: Uuid) -> Result<Self> {
+        let pools = host.pools()?;
+        let mut volumes = Vec::new();
+        for pool in pools
+            .iter()
+            .filter(|pool| pool_fault(&pools, &pool.name).is_none())
+        {
+            match host.volumes(&pool.name) {
+                Err(error) if error.is_of_host() => return Err(error),
+                found => volumes.extend(found.unwrap_or_default()),
+            }
+        }
+        Self::new(host, own, volumes)
     }
 
-    /// Who else has a volume, in words for a Machine of this namespace; `None`: nobody. Each domain could be started at any
-    /// time, so one that is off has it, too.
-    pub(crate) fn user_of(
+    /// As they are now. Refused if a pool cannot be read: an overlay may be in it.
+    fn now(host: &mut dyn Connection, own: Uuid, guard: &Guard) -> Result<Self> {
+        let volumes = read_all_pools(host, guard)?.into_iter();
+        Self::new(host, own, volumes.map(|(_, volume)| volume).collect())
+    }
+
+    fn new(host: &mut dyn Connection, own: Uuid, volumes: Vec<Volume>) -> Result<Self> {
+        let mut domains = host.disks_of_all()?;
+        domains.retain(|domain| domain.uuid != own);
+        Ok(Self { domains, volumes })
+    }
+
+    /// Why the guest of a Machine in this namespace does not get a volume; `None`: it may. The volume is there.
+    pub(crate) fn fault(
         &self,
         host: &mut dyn Connection,
-        volume: &PoolVolume,
+        (pool, volume): (&str, &Volume),
+        namespace: &str,
+    ) -> Result<Option<Unusable>> {
+        let unfit = match existing_pool_fault(&host.pools()?, pool) {
+            Some(why) => Some(format!("cannot be used: {why}")),
+            None => unfit(host, pool, volume)?,
+        };
+        match unfit {
+            Some(why) => Ok(Some(Unusable::Unfit(why))),
+            None => Ok(self.user_of(host, volume, namespace)?.map(Unusable::InUse)),
+        }
+    }
+
+    /// Who else has a volume; `None`: nobody. Each domain could be started at any time, so one that is off has it, too.
+    fn user_of(
+        &self,
+        host: &mut dyn Connection,
+        volume: &Volume,
         namespace: &str,
     ) -> Result<Option<String>> {
-        let PoolVolume { pool, volume, .. } = volume;
-        let Some(found) = host.volume(pool, volume)? else {
-            return Ok(None);
-        };
-        if let Some(hidden) = self.hidden.first() {
-            return Ok(Some(format!(
-                "perhaps a domain that has disks in pool '{hidden}', which libvirt does not know any more"
-            )));
-        }
-        let all = host.volumes(pool)?;
-        let mut above = all
+        let path = &volume.path;
+        if self
+            .volumes
             .iter()
-            .filter(|it| it.backing.as_ref() == Some(&found.path));
-        if let Some(overlay) = above.next() {
-            return Ok(Some(format!(
-                "volume '{}', which is on top of it",
-                overlay.name
+            .any(|it| it.backing.as_ref() == Some(path))
+        {
+            return Ok(Some("an overlay of it on the host".to_owned()));
+        }
+        let mut domains = self.domains.iter();
+        if let Some(user) = domains.find(|domain| domain.paths.contains(path)) {
+            let found = host.domain(user.uuid)?;
+            let metadata = found.and_then(|found| found.state.metadata);
+            let metadata = metadata.as_deref().and_then(DomainMetadata::parse);
+            // What is in another namespace is confidential.
+            let own = metadata.filter(|metadata| metadata.namespace == namespace);
+            return Ok(Some(own.map_or_else(
+                || "another domain of the host".to_owned(),
+                |metadata| format!("Machine '{}'", metadata.name),
             )));
         }
-        let mut users = self.domains.iter();
-        let Some(user) = users.find(|domain| domain.paths.contains(&found.path)) else {
-            return Ok(None);
-        };
-        let metadata = host
-            .domain(user.uuid)?
-            .and_then(|found| found.state.metadata);
-        let metadata = metadata.as_deref().and_then(DomainMetadata::parse);
-        // What is in another namespace is confidential.
-        let own = metadata.filter(|metadata| metadata.namespace == namespace);
-        Ok(Some(own.map_or_else(
-            || "another domain of the host".to_owned(),
-            |metadata| format!("Machine '{}'", metadata.name),
-        )))
+        // A folder may be that of another pool.
+        let mut domains = self.domains.iter();
+        let hides = domains.any(|domain| !domain.missing_pools.is_empty());
+        Ok(hides.then(|| {
+            "perhaps a domain with disks in a pool that libvirt does not have any more".to_owned()
+        }))
     }
 }
 
-/// Fails if another domain has one of these disks, or if one of them names other files of the host. What the running guest
-/// has already is not looked for: the effect gives it to nobody.
+/// Why no guest gets the volume, whoever else has it; `None`: it is a qcow2 file that names no other one.
+fn unfit(host: &mut dyn Connection, pool: &str, volume: &Volume) -> Result<Option<String>> {
+    if volume.format != FORMAT {
+        return Ok(Some(not_qcow2(&volume.format)));
+    }
+    let Some(file) = file(host, pool, volume)? else {
+        return Ok(None);
+    };
+    let header = parse_file(&file).and_then(ImageHeader::standalone);
+    let what = match header {
+        Ok(header) if header.format.as_str() == FORMAT => return Ok(None),
+        Ok(header) => return Ok(Some(not_qcow2(header.format.as_str()))),
+        Err(HeaderError::BackingFile(name)) => format!("names the file {name} in its header"),
+        Err(HeaderError::DataFile | HeaderError::BackingFileName) => {
+            "names another file in its header".to_owned()
+        }
+        Err(_) => "has a header that is none of a whole qcow2 file".to_owned(),
+    };
+    Ok(Some(format!(
+        "{what}, and a guest may have written that: write the disk into a file of its own, in the format in which its last domain had it (qemu-img convert -f raw -O qcow2 for a raw disk)"
+    )))
+}
+
+fn not_qcow2(format: &str) -> String {
+    format!(
+        "is {format} and not qcow2, and what a guest writes into it could change what it is: convert it (qemu-img convert -f {format} -O qcow2)"
+    )
+}
+
+/// Fails if the guest may not get one of these disks. What the running guest has already is not looked for: the effect
+/// gives it to nobody.
 pub(crate) fn check_free<'d>(
     host: &mut dyn Connection,
-    own: Uuid,
-    owner: &str,
+    guard: &Guard,
+    (own, owner): (Uuid, &str),
     disks: impl IntoIterator<Item = &'d Disk>,
 ) -> Result<()> {
     let mut existing = Vec::new();
@@ -90,7 +163,7 @@ pub(crate) fn check_free<'d>(
         .filter(|disk| disk.is_ours() && !disk.cdrom)
     {
         match &disk.volume {
-            Some(volume) if is_volume_of(&volume.volume, owner) => {}
+            Some(volume) if is_made_for(&volume.volume, owner) => {}
             Some(volume) => existing.push(volume),
             None => {
                 let name = disk.name();
@@ -103,28 +176,43 @@ pub(crate) fn check_free<'d>(
         return Ok(());
     }
     let found = host.domain(own)?;
-    let namespace = found
+    let metadata = found
         .as_ref()
         .and_then(|found| found.state.metadata.as_deref());
-    let namespace = namespace
-        .and_then(DomainMetadata::parse)
-        .unwrap_or_default()
-        .namespace;
+    let metadata = metadata.and_then(DomainMetadata::parse);
+    let namespace = metadata.unwrap_or_default().namespace;
     let live = found.and_then(|found| found.live);
     let live = live.as_deref().map(parse).transpose()?.unwrap_or_default();
     let has = |volume: &PoolVolume| live.iter().any(|disk| disk.volume.as_ref() == Some(volume));
     existing.retain(|volume| !has(volume));
-    let others = Others::read(host, own)?;
-    for volume in existing {
-        if let Some(user) = others.user_of(host, volume, &namespace)? {
-            let PoolVolume { pool, volume, .. } = volume;
-            return Err(AccessError::Changed(format!(
-                "volume {pool}/{volume} is used by {user}"
-            )));
+    if existing.is_empty() {
+        return Ok(());
+    }
+    let others = Others::now(host, own, guard)?;
+    for PoolVolume { pool, volume, .. } in existing {
+        let Some(found) = host.volume(pool, volume)? else {
+            let gone = format!("volume {pool}/{volume} is gone");
+            return Err(AccessError::Absent(gone));
+        };
+        match others.fault(host, (pool, &found), &namespace)? {
+            None => {}
+            Some(Unusable::InUse(user)) => {
+                let why = format!("volume {pool}/{volume} is used by {user}");
+                return Err(AccessError::Changed(why));
+            }
+            Some(Unusable::Unfit(why)) => {
+                return Err(AccessError::Refused(format!(
+                    "volume {pool}/{volume} {why}"
+                )));
+            }
         }
-        check_standalone(host, volume)?;
     }
     Ok(())
+}
+
+/// Whether a volume was made as a disk of the Machine with this uid.
+fn is_made_for(volume: &str, machine_uid: &str) -> bool {
+    disk_owner(volume) == Some(short_id(machine_uid).as_str())
 }
 
 /// The disks that the domain is defined with. A definition that cannot be read may have any.
@@ -149,6 +237,6 @@ pub(crate) fn has_existing(domain: &Domain, metadata: &DomainMetadata) -> bool {
         .filter(|disk| disk.is_ours() && !disk.cdrom);
     disks.any(|disk| {
         let volume = disk.volume.as_ref();
-        volume.is_some_and(|volume| !is_volume_of(&volume.volume, &metadata.uid))
+        volume.is_some_and(|volume| !is_made_for(&volume.volume, &metadata.uid))
     })
 }

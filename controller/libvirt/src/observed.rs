@@ -13,6 +13,7 @@ use controller_core::objects::{Meta as _, Network, Template};
 
 use crate::access::{CardAddresses, DhcpServer, State, Volume, VolumeKey};
 use crate::capacity::{UNLIMITED, larger, size_of};
+use crate::existing_disks::Unusable;
 use crate::images::fetches::ImageState;
 use crate::placement::Candidate;
 use crate::plan::action::KeptOnHost;
@@ -96,8 +97,8 @@ pub(crate) struct HostView {
     pub(crate) unreadable_pools: BTreeMap<String, String>,
     /// Space that is left in pools in which a volume has to be made or grown, in bytes of charge.
     pub(crate) space_left: BTreeMap<String, u128>,
-    /// Who else has a volume that existed before the Machine and that a disk is to be on, by pool and volume.
-    pub(crate) volume_users: BTreeMap<VolumeKey, String>,
+    /// Why the guest does not get a volume that existed before the Machine and that a disk is to be on, by pool and volume.
+    pub(crate) unusable: BTreeMap<VolumeKey, Unusable>,
     /// The DHCP servers of the networks that the domain's cards are on, by network; read if a card holds an address.
     pub(crate) dhcp: BTreeMap<String, DhcpServer>,
     /// Networks of the running guest that could not be read, each with the reason and the command that repairs it.

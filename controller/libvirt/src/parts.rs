@@ -27,6 +27,31 @@ pub(crate) fn pool_fault(pools: &[Pool], name: &str) -> Option<String> {
     }
 }
 
+/// Why the volumes of a pool are not given to guests as they are; `None`: it is an active folder of this host, and no
+/// other pool has it. The use of a volume is looked up by its path.
+pub(crate) fn existing_pool_fault(pools: &[Pool], name: &str) -> Option<String> {
+    if let Some(fault) = pool_fault(pools, name) {
+        return Some(fault);
+    }
+    let folder = |pool: &Pool| {
+        pool.path
+            .as_deref()
+            .map(|path| path.trim_end_matches('/').to_owned())
+    };
+    let pool = pools.iter().find(|pool| pool.name == name)?;
+    let Some(own) = folder(pool).filter(|_| pool.is_local) else {
+        return Some(format!(
+            "pool '{name}' is no folder of this host alone, so that another host may give its volumes to a guest: define a pool of type dir or fs"
+        ));
+    };
+    let mut others = pools.iter().filter(|other| other.name != name);
+    let other = others.find(|other| folder(other).as_ref() == Some(&own))?;
+    Some(format!(
+        "pool '{name}' has the folder of pool '{}': give it a folder of its own",
+        other.name
+    ))
+}
+
 /// Why a pool could not be read, after a call failed.
 pub(crate) fn unreadable_pool(pools: &[Pool], name: &str, error: &AccessError) -> String {
     pool_fault(pools, name).unwrap_or_else(|| {
@@ -54,6 +79,35 @@ pub(crate) fn network_fault(networks: &[Network], name: &str) -> Option<String> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn existing_volumes_are_in_a_folder_of_the_host_that_no_other_pool_has() {
+        let pool = |name: &str, path: Option<&str>, is_local: bool| Pool {
+            name: name.into(),
+            active: true,
+            path: path.map(str::to_owned),
+            is_local,
+            capacity: 0,
+            available: 0,
+        };
+        let pools = [
+            pool("own", Some("/own"), true),
+            pool("same", Some("/vms"), true),
+            pool("vms", Some("/vms/"), true),
+            pool("nfs", Some("/nfs"), false),
+            pool("lvm", None, false),
+        ];
+        let fault = |name: &str| existing_pool_fault(&pools, name).unwrap_or_default();
+        assert_eq!(fault("own"), "");
+        for (name, part) in [
+            ("same", "has the folder of pool 'vms'"),
+            ("nfs", "is no folder of this host alone"),
+            ("lvm", "is no folder of this host alone"),
+            ("none", "does not exist"),
+        ] {
+            assert!(fault(name).contains(part), "{}", fault(name));
+        }
+    }
 
     #[test]
     fn the_command_of_a_message_takes_a_name_with_blanks_as_one_argument() {

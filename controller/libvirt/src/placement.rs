@@ -20,6 +20,7 @@ use controller_core::objects::Network;
 use crate::access::HostInfo;
 use crate::capacity::allocatable;
 use crate::offers::{attach, images, is_overlay, source_fault, storage};
+use crate::parts::existing_pool_fault;
 use crate::pool_space::StorageFactor;
 use crate::snapshot::Snapshot;
 use crate::switches::Switches;
@@ -144,8 +145,8 @@ fn existing(
                 "offers no existing volumes to namespace '{namespace}'"
             ));
         };
-        if !snapshot.has_pool(&offer.pool) {
-            return Err(format!("its pool '{}' is not active", offer.pool));
+        if let Some(why) = existing_pool_fault(&snapshot.pools, &offer.pool) {
+            return Err(format!("its {why}"));
         }
         let key = (offer.pool.clone(), disk.source().to_owned());
         if !snapshot.existing_volumes.contains(&key) {
@@ -263,6 +264,7 @@ mod tests {
                     name: "vms".into(),
                     active: true,
                     path: None,
+                    is_local: true,
                     capacity: 1 << 40,
                     available: 1 << 40,
                 }],

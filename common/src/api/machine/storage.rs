@@ -106,10 +106,10 @@ pub struct Disk {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<VolumeMode>")]
     pub volume_mode: Option<String>,
-    /// On KubeVirt: name of an existing PersistentVolume that the disk's claim binds. Excludes image and selector. On
-    /// libvirt: name of an existing volume to use as the disk as it is, in the pool that the LibvirtHost offers to the
-    /// namespace for that (spec.existingVolumes); the volume is qcow2. The controller never creates, changes or deletes it. Excludes size,
-    /// storageClass, accessMode, volumeMode, image and reclaimPolicy. Cannot change.
+    /// On KubeVirt: name of an existing PersistentVolume that the disk's claim binds. Excludes image and selector. In a
+    /// Machine on libvirt: name of an existing qcow2 volume to use as the disk as it is, in the pool that the LibvirtHost
+    /// offers to the namespace for that (spec.existingVolumes). The controller never creates, changes or deletes it.
+    /// Excludes size, storageClass, accessMode, volumeMode, selector, image, reclaimPolicy and shareable. Cannot change.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::ObjectName>")]
     pub volume_name: Option<String>,

@@ -1,5 +1,5 @@
-//! Disks on claims, or on volumes of a libvirt host, that exist and are used as they are: nothing about them but how the guest sees them is
-//! the Machine's to choose.
+//! Disks on claims, or on volumes of a libvirt host, that exist and are used as they are: a Machine chooses nothing about
+//! them but how the guest sees them.
 
 use crate::api::choice::Backend;
 use crate::api::machine::Disk;
@@ -30,8 +30,8 @@ rules! {
             fix "Create a ReadWriteMany claim and name it in `claimName`."
             crd All,
         Refuse VolumeReserved = "A disk names a volume that the controller made."
-            because "It is the disk of a Machine, also if it was moved to another pool, or an image. Its name says to which Machine it belongs, and the controller would delete it with that."
-            fix "Give the volume another name on the host (`virsh vol-clone`, or rename the file), and name that."
+            because "It is the disk of a Machine, which may be another one, or an image."
+            fix "Rename the file on the host, let libvirt read the pool again (`virsh pool-refresh`), and give the new name. Do not use `virsh vol-clone`: it would read a header that a guest may have written."
             crd Nothing,
     }
 }
@@ -145,7 +145,7 @@ fn existing_disk(
 /// Rules [`Code::VolumeReserved`] and [`Code::ShareableNeedsExistingDisk`] for a volume of a libvirt host.
 fn of_host(item: &Item<'_, Disk>, leaf: Leaf<&str>, findings: &mut Findings) {
     if let Some(name) = leaf.value.filter(|name| is_reserved_volume(name)) {
-        let detail = "has the form of the names that the controller gives to disks and images; give the volume another name (virsh vol-clone)";
+        let detail = "has the form of the names that the controller gives to disks and images; give its file another name, and let libvirt read the pool again (virsh pool-refresh)";
         let fault = Violation::new(leaf.path, Code::VolumeReserved, Kind::Invalid, detail);
         findings.deny(fault.text(name));
     }

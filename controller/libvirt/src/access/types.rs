@@ -44,6 +44,8 @@ pub(crate) struct Pool {
     pub active: bool,
     /// Folder of its volumes; `None` for a pool that is none.
     pub path: Option<String>,
+    /// Whether it is a folder that no other host has, as far as its type says.
+    pub is_local: bool,
     /// Bytes; 0 of an inactive one.
     pub capacity: u64,
     /// Bytes; 0 of an inactive one.

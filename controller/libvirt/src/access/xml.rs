@@ -65,17 +65,20 @@ pub(super) fn machine_types(capabilities: &str, architecture: &str) -> Result<Ve
     Ok(names.into_iter().collect())
 }
 
-/// The folder of a pool's volumes; `None` for a pool of another type.
+/// The folder of a pool's volumes, and whether it is one of this host alone; `None` for a pool of another type.
 #[cfg_attr(
     not(feature = "native"),
     allow(dead_code, reason = "the fake knows its pools")
 )]
-pub(super) fn pool_folder(pool: &str) -> Result<Option<String>> {
+pub(super) fn pool_folder(pool: &str) -> Result<Option<(String, bool)>> {
     let document = parse(pool)?;
-    let kind = document.root_element().attribute("type");
-    let is_folder = kind.is_some_and(|kind| ["dir", "fs", "netfs"].contains(&kind));
-    let path = text(&document, &["target", "path"]).filter(|_| is_folder);
-    Ok(path.map(str::to_owned))
+    let is_local = match document.root_element().attribute("type") {
+        Some("dir" | "fs") => true,
+        Some("netfs") => false,
+        _ => return Ok(None),
+    };
+    let path = text(&document, &["target", "path"]);
+    Ok(path.map(|path| (path.to_owned(), is_local)))
 }
 
 /// What a host can give to a guest.

@@ -163,19 +163,20 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
 
 /// Fails if another domain has a volume that existed before the Machine and that the guest would get.
 fn check_existing_disks(host: &mut dyn Connection, job: &Job, action: &Action) -> Result<()> {
-    let (uuid, owner) = (job.uuid, &job.owner);
+    let guest = (job.uuid, job.owner.as_str());
     match action {
-        Action::Define(domain) => check_free(host, uuid, owner, &domain.disks)?,
+        Action::Define(domain) => check_free(host, &job.guard, guest, &domain.disks)?,
         Action::Start { .. } => {
-            let disks = defined_disks(host, uuid)?;
-            check_free(host, uuid, owner, &disks)?;
+            let disks = defined_disks(host, job.uuid)?;
+            check_free(host, &job.guard, guest, &disks)?;
         }
         Action::HotPlug(change) => match &**change {
-            LiveUpdate::AttachDisk(disk) => check_free(host, uuid, owner, [disk])?,
+            LiveUpdate::AttachDisk(disk) => check_free(host, &job.guard, guest, [disk])?,
             _ => return Ok(()),
         },
         _ => return Ok(()),
     }
+    // A refresh of many pools takes seconds.
     job.guard.check()
 }
 

@@ -12,7 +12,7 @@ use common::quantity::Bytes;
 use super::protection::{confined, mac_filtered};
 use super::unlisted::{advice, unlisted};
 use crate::capacity::allocatable;
-use crate::parts::{network_fault, pool_fault};
+use crate::parts::{existing_pool_fault, network_fault, pool_fault};
 use crate::snapshot::Snapshot;
 use controller_core::conditions::condition;
 use controller_core::plan::Now;
@@ -167,8 +167,8 @@ fn missing_pools(spec: &LibvirtHostSpec, snapshot: &Snapshot) -> Vec<String> {
     // It holds no volumes of disks, so a deletion does not depend on it.
     named.extend(spec.console_log_pool.clone());
     let existing = spec.existing_volumes.iter().flatten();
-    named.extend(existing.map(|offer| offer.pool.clone()));
-    named.iter().filter_map(fault).collect()
+    let existing = existing.filter_map(|offer| existing_pool_fault(&snapshot.pools, &offer.pool));
+    named.iter().filter_map(fault).chain(existing).collect()
 }
 
 /// Why the image pool is none: a release before this rule accepted such a LibvirtHost.

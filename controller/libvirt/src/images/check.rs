@@ -10,7 +10,7 @@
 //! format. So the header of every volume is read here: an earlier release fetched images unchecked.
 
 use common::api::choice::Choice as _;
-use common::image_header::{Backing, HEAD_BYTES, ImageHeader, Quoted, parse};
+use common::image_header::{Backing, HEAD_BYTES, HeaderError, ImageHeader, Quoted, parse};
 use common::names::CLOUD_INIT_DISK;
 use common::render::libvirt::{Disk, FETCHED_IMAGE, PoolVolume, is_reserved_volume};
 
@@ -75,26 +75,6 @@ pub(crate) fn check_image(host: &mut dyn Connection, image: &PoolVolume) -> Resu
     ))
 }
 
-/// Fails unless the volume is a qcow2 file that names no other one: QEMU would open it for the guest.
-pub(crate) fn check_standalone(host: &mut dyn Connection, volume: &PoolVolume) -> Result<()> {
-    let (pool, name) = (volume.pool.as_str(), volume.volume.as_str());
-    let Some(found) = host.volume(pool, name)? else {
-        return Err(AccessError::Absent(format!("volume {pool}/{name} is gone")));
-    };
-    let Some(header) = header(host, pool, &found)? else {
-        return Ok(());
-    };
-    let format = header.format.as_str();
-    if format != volume.format.as_str() {
-        let why =
-            format!("is {format} by its header: write it anew with 'qemu-img convert -O qcow2'");
-        return Err(refused(pool, name, &why));
-    }
-    let standalone = header.standalone();
-    standalone.map_err(|error| refused(pool, name, &error.to_string()))?;
-    Ok(())
-}
-
 /// Fails unless the medium in a drive is an image.
 pub(crate) fn check_medium(host: &mut dyn Connection, disk: &Disk) -> Result<()> {
     match &disk.volume {
@@ -105,19 +85,31 @@ pub(crate) fn check_medium(host: &mut dyn Connection, disk: &Disk) -> Result<()>
 
 /// The header of a volume; `None`: libvirt's driver of the pool keeps no content, as its test driver.
 fn header(host: &mut dyn Connection, pool: &str, volume: &Volume) -> Result<Option<ImageHeader>> {
-    let head = match host.head(pool, &volume.name, HEAD_BYTES as u64) {
-        Err(AccessError::Unsupported(_)) if volume.backing.is_none() => return Ok(None),
-        head => head?,
-    };
+    let parsed = file(host, pool, volume)?.map(|file| parse_file(&file));
+    let parsed = parsed.transpose();
+    parsed.map_err(|error| refused(pool, &volume.name, &error.to_string()))
+}
+
+/// The beginning of a volume; `None`: libvirt's driver of the pool keeps no content, as its test driver.
+pub(crate) fn file(
+    host: &mut dyn Connection,
+    pool: &str,
+    volume: &Volume,
+) -> Result<Option<Vec<u8>>> {
+    match host.head(pool, &volume.name, HEAD_BYTES as u64) {
+        Err(AccessError::Unsupported(_)) if volume.backing.is_none() => Ok(None),
+        head => head.map(Some),
+    }
+}
+
+/// The header in the beginning of a file.
+pub(crate) fn parse_file(head: &[u8]) -> std::result::Result<ImageHeader, HeaderError> {
     // libvirt reports the length of a raw file only. QEMU does not open a file whose tables are beyond its end.
     let length = match head.len() {
         whole if whole < HEAD_BYTES => whole as u64,
         _ => u64::MAX >> 1,
     };
-    let parsed = parse(&head, length);
-    parsed
-        .map(Some)
-        .map_err(|error| refused(pool, &volume.name, &error.to_string()))
+    parse(head, length)
 }
 
 /// Name and format of the volume below an image, which has to be in the same pool.

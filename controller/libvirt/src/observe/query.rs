@@ -6,9 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::api::libvirt_host::LibvirtHostSpec;
 use common::api::machine::Image;
-use common::render::libvirt::{
-    Domain, DomainMetadata, Nic, NicSource, PoolVolume, VolumeFormat, is_volume_of,
-};
+use common::render::libvirt::{Domain, DomainMetadata, Nic, NicSource, VolumeFormat, is_volume_of};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use uuid::Uuid;
@@ -17,7 +15,7 @@ use crate::access::{
     AccessError, CardAddresses, Connection, DhcpServer, DomainDetail, Volume, VolumeKey,
 };
 use crate::capacity::UNLIMITED;
-use crate::existing_disks::Others;
+use crate::existing_disks::{Others, Unusable};
 use crate::images::fetches::{FetchKey, Fetches, ImageState};
 use crate::images::names::{image_volume, is_attempt_of, marker};
 use crate::libvirt_host::LibvirtHost;
@@ -65,7 +63,7 @@ pub(crate) struct HostAnswer {
     space_left: BTreeMap<String, u128>,
     addresses: CardAddresses,
     dhcp: BTreeMap<String, DhcpServer>,
-    volume_users: BTreeMap<VolumeKey, String>,
+    unusable: BTreeMap<VolumeKey, Unusable>,
     network_faults: Vec<String>,
 }
 
@@ -176,7 +174,7 @@ impl HostQuery {
         if !self.deleting {
             answer.look_for_space(host, &self.sizes, self.factor)?;
         }
-        answer.read_users(host, self.uuid, &self.existing, &self.namespace)?;
+        answer.read_unusable(host, self.uuid, &self.existing, &self.namespace)?;
         answer.read_dhcp(host, self.has_addresses)?;
         answer.read_leases(host)?;
         Ok(answer)
@@ -258,8 +256,8 @@ impl HostAnswer {
         Ok(())
     }
 
-    /// Who else has existing volumes that the running guest does not have yet.
-    fn read_users(
+    /// Why the guest does not get existing volumes that it does not have while it runs.
+    fn read_unusable(
         &mut self,
         host: &mut dyn Connection,
         uuid: Uuid,
@@ -277,24 +275,20 @@ impl HostAnswer {
         };
         let wanted: Vec<_> = existing
             .iter()
-            .filter(|key| self.volumes.contains_key(*key) && !has(key))
+            .filter(|key| !has(key))
+            .filter_map(|key| Some((key, self.volumes.get(key)?)))
             .collect();
         if wanted.is_empty() {
             return Ok(());
         }
-        let others = Others::read(host, uuid)?;
-        for key in wanted {
-            let volume = PoolVolume {
-                pool: key.0.clone(),
-                volume: key.1.clone(),
-                format: VolumeFormat::Qcow2,
-            };
-            // It is looked for again right before the guest gets the volume, and fails there with its cause.
-            match others.user_of(host, &volume, namespace) {
+        let others = Others::last_read(host, uuid)?;
+        for (key, volume) in wanted {
+            // Looked for again right before the guest gets the volume, and an error is reported there.
+            match others.fault(host, (&key.0, volume), namespace) {
                 Err(error) if error.is_of_host() => return Err(error),
-                user => self
-                    .volume_users
-                    .extend(user.ok().flatten().map(|user| (key.clone(), user))),
+                fault => self
+                    .unusable
+                    .extend(fault.ok().flatten().map(|fault| (key.clone(), fault))),
             }
         }
         Ok(())
@@ -379,7 +373,7 @@ impl HostAnswer {
             volumes: self.volumes,
             unreadable_pools: self.unreadable_pools,
             space_left: self.space_left,
-            volume_users: self.volume_users,
+            unusable: self.unusable,
             dhcp: self.dhcp,
             network_faults: self.network_faults,
             switches,

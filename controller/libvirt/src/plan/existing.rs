@@ -10,10 +10,8 @@ use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
 use super::volumes::{Volumes, pool_not_found};
+use crate::existing_disks::Unusable;
 use crate::observed::HostView;
-
-/// The format of existing volumes, as libvirt names it.
-const FORMAT: &str = "qcow2";
 
 impl Volumes {
     /// Gives the disk to the guest, unless its volume is missing or somebody else's.
@@ -54,7 +52,7 @@ fn existing(
         )));
     };
     let pool = &offer.pool;
-    // Admission refuses the name; a block may be older than that.
+    // Admission refuses the name; a block may be forged.
     if is_reserved_volume(volume) {
         return Err(not_found(format!(
             "volume '{volume}' of disk '{name}' has the form of the names that the controller gives: give it another name on LibvirtHost '{host}'"
@@ -65,8 +63,9 @@ fn existing(
         volume: volume.to_owned(),
         format: VolumeFormat::Qcow2,
     };
-    // Another pool has another volume of the name.
-    if let Some(present) = defined(disk, view).filter(|present| **present != placed) {
+    // The volume of this name in another pool is another one.
+    let is_moved = |present: &&PoolVolume| present.volume == *volume && present.pool != *pool;
+    if let Some(present) = defined(disk, view).filter(is_moved) {
         return Err(not_found(format!(
             "disk '{name}' is on volume '{volume}' of pool '{}', and LibvirtHost '{host}' offers pool '{pool}' now: offer the former pool again, or remove the disk and add it under another name",
             present.pool
@@ -85,22 +84,24 @@ fn existing(
             "volume '{volume}' of disk '{name}' is not in pool '{pool}' of LibvirtHost '{host}': put it there (virsh pool-refresh {pool} makes libvirt see a file), or correct volumeName; the Machine continues automatically then"
         )));
     };
-    if let Some(user) = view.volume_users.get(&key) {
-        return Err(Fault::new(
-            "VolumeInUse",
-            format!(
-                "volume '{volume}' of disk '{name}' on LibvirtHost '{host}' is used by {user}, and two guests that write to one volume destroy its file system: remove it there; the Machine continues automatically then"
-            ),
-        ));
-    }
-    if found.format != FORMAT {
-        return Err(Fault::new(
-            "VolumeFailed",
-            format!(
-                "volume '{volume}' of disk '{name}' is {} and not qcow2, and what a guest writes into it could change what it is: convert it (qemu-img convert -O qcow2)",
-                found.format
-            ),
-        ));
+    let fault = |reason, why: &str| {
+        let subject = format!("volume '{volume}' of disk '{name}' on LibvirtHost '{host}'");
+        Err(Fault::new(
+            reason,
+            format!("{subject} {why}; the Machine continues automatically then"),
+        ))
+    };
+    match view.unusable.get(&key) {
+        None => {}
+        Some(Unusable::InUse(user)) => {
+            return fault(
+                "VolumeInUse",
+                &format!(
+                    "is used by {user}, and two guests that write to one volume destroy its file system: remove it there"
+                ),
+            );
+        }
+        Some(Unusable::Unfit(why)) => return fault("VolumeFailed", why),
     }
     Ok((placed, found.capacity))
 }

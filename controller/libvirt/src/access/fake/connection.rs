@@ -102,6 +102,7 @@ impl Connection for FakeConnection {
                 name: name.clone(),
                 active: pool.active,
                 path: Some(format!("/pools/{name}")),
+                is_local: true,
                 capacity: if pool.active { pool.capacity } else { 0 },
                 available: if pool.active { pool.available() } else { 0 },
             });

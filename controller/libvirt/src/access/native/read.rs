@@ -57,10 +57,12 @@ pub(super) fn state(domain: &Domain) -> Result<DomainState> {
 pub(super) fn pool(pool: &StoragePool) -> Result<Pool> {
     let active = pool.is_active()?;
     let info = active.then(|| pool.info()).transpose()?;
+    let folder = xml::pool_folder(&pool.xml_desc(0)?)?;
     Ok(Pool {
         name: pool.name()?,
         active,
-        path: xml::pool_folder(&pool.xml_desc(0)?)?,
+        is_local: folder.as_ref().is_some_and(|(_, is_local)| *is_local),
+        path: folder.map(|(path, _)| path),
         capacity: info.as_ref().map_or(0, |it| it.capacity),
         available: info.map_or(0, |it| it.available),
     })

@@ -32,6 +32,7 @@ fn snapshot() -> Snapshot {
         },
         pools: vec![Pool {
             path: None,
+            is_local: true,
             name: POOL.into(),
             active: true,
             capacity: 1,

@@ -23,12 +23,6 @@ fn volume(env: &Environment) -> VolumeKey {
     volumes.last().unwrap()
 }
 
-fn message(env: &Environment, kind: &str) -> String {
-    let mut conditions = env.machine().status.conditions.iter();
-    let found = conditions.find(|condition| condition.kind == kind);
-    found.map_or("", |found| &found.message).to_owned()
-}
-
 fn pool_capacity(env: &Environment, gib: u64) {
     env.host.state().pools.get_mut(POOL).unwrap().capacity = gib << 30;
 }

@@ -4,13 +4,15 @@ use common::api::choice::DiskBus;
 use common::api::libvirt_host::ExistingVolumes;
 use common::api::normalized::ExistingDisk;
 
-use super::{Environment, UID, block, define_foreign_domain_on, phase, reported, state, times};
-use crate::access::fake::{FakePool, FakeVolume};
+use super::{
+    Environment, UID, block, define_foreign_domain_on, message, phase, reported, state, times,
+};
+use crate::access::fake::{FakePool, FakeVolume, HostState};
 use crate::access::{AccessError, FirmwareState, State};
 use crate::images::check::tests::header;
 use crate::plan::action::Action;
 use common::api::choice::Phase;
-use common::render::libvirt::domain_uuid;
+use common::render::libvirt::{domain_uuid, short_id};
 use controller_core::plan::Step;
 
 const LEGACY: &str = "legacy";
@@ -162,29 +164,125 @@ fn no_effect_gives_a_volume_to_the_guest_that_another_domain_has_by_then() {
     }
 }
 
+/// Changes a volume of the pool.
+fn change(env: &Environment, change: impl FnOnce(&mut FakeVolume)) {
+    let mut state = env.host.state();
+    let pool = state.pools.get_mut(LEGACY).unwrap();
+    change(pool.volumes.get_mut(VOLUME).unwrap());
+}
+
 #[test]
 fn a_volume_that_names_other_files_or_is_raw_is_not_given_to_the_guest() {
-    let change = |env: &Environment, change: fn(&mut FakeVolume)| {
-        let mut state = env.host.state();
-        let pool = state.pools.get_mut(LEGACY).unwrap();
-        change(pool.volumes.get_mut(VOLUME).unwrap());
-    };
+    let mut with_data_file = header(None);
+    // The incompatible feature of an external data file.
+    with_data_file[79] = 1 << 2;
+    for (content, raw, part) in [
+        (
+            header(Some(("/etc/shadow", Some("raw")))),
+            false,
+            "names the file '/etc/shadow' in its header",
+        ),
+        (with_data_file, false, "names another file in its header"),
+        (b"no header".to_vec(), true, "is raw and not qcow2"),
+    ] {
+        let mut env = with_existing();
+        change(&env, |volume| (volume.content, volume.raw) = (content, raw));
+        env.settle();
+        assert_eq!(reported(&env, "StorageReady"), ("False", "VolumeFailed"));
+        let told = message(&env, "StorageReady");
+        assert!(told.contains(part), "{told}");
+        assert!(!told.contains("convert -O"), "{told}");
+        assert_eq!(state(&env), None);
+    }
+}
+
+/// The header is written between the observation and the effect.
+#[test]
+fn a_header_that_names_another_file_by_then_is_not_given_to_the_guest() {
     let mut env = with_existing();
-    change(&env, |volume| {
-        volume.content = header(Some(("/etc/shadow", Some("raw"))));
-    });
-    for _ in 0..6 {
+    loop {
+        let plan = env.plan().unwrap();
+        let mut actions = plan.actions.iter();
+        if let Some(define) = actions.find(|action| matches!(action, Action::Define(_))) {
+            change(&env, |volume| {
+                volume.content = header(Some(("/etc/shadow", None)));
+            });
+            let refused = env.step(&Step::Act(define)).unwrap_err();
+            assert!(matches!(refused, AccessError::Refused(_)), "{refused:?}");
+            assert_eq!(times(&env, "define"), 0);
+            return;
+        }
         env.pass();
     }
-    assert_eq!(state(&env), None);
+}
 
+#[test]
+fn a_volume_with_an_overlay_in_any_pool_is_not_given_to_the_guest() {
+    for pool in [LEGACY, "vms", "unnamed"] {
+        let mut env = with_existing();
+        let overlay = FakeVolume {
+            backing: Some(HostState::path(LEGACY, VOLUME)),
+            ..FakeVolume::default()
+        };
+        let mut state = env.host.state();
+        let pools = &mut state.pools;
+        let pool = pools
+            .entry(pool.into())
+            .or_insert_with(|| FakePool::of(1 << 30));
+        pool.volumes.insert("snapshot.qcow2".into(), overlay);
+        drop(state);
+        env.settle();
+        assert_eq!(reported(&env, "StorageReady"), ("False", "VolumeInUse"));
+        let told = message(&env, "StorageReady");
+        assert!(told.contains("used by an overlay of it"), "{told}");
+    }
+}
+
+/// A pool that libvirt does not have any more may have been the same folder.
+#[test]
+fn a_domain_with_a_pool_that_is_gone_may_have_the_volume() {
     let mut env = with_existing();
-    change(&env, |volume| {
-        volume.raw = true;
-        volume.content = b"no header".to_vec();
-    });
+    env.host
+        .state()
+        .pools
+        .insert("gone".into(), FakePool::of(1 << 30));
+    define_foreign_domain_on(&env, "gone", "theirs.qcow2");
+    env.host.state().pools.remove("gone");
     env.settle();
-    assert_eq!(reported(&env, "StorageReady"), ("False", "VolumeFailed"));
+    assert_eq!(reported(&env, "StorageReady"), ("False", "VolumeInUse"));
+    let told = message(&env, "StorageReady");
+    assert!(told.contains("perhaps a domain"), "{told}");
+}
+
+/// The digits of the Machine in a name do not make a volume its own.
+#[test]
+fn a_volume_that_an_administrator_named_after_the_machine_is_nobodys_own() {
+    let name = format!("default-web-{}.root.old.qcow2", short_id(UID));
+    let mut env = with_existing();
+    let mut host = env.host.state();
+    let pool = host.pools.get_mut(LEGACY).unwrap();
+    let volume = pool.volumes.remove(VOLUME).unwrap();
+    pool.volumes.insert(name.clone(), volume);
+    drop(host);
+    env.edit(|block| block.existing_disks = vec![existing(&name)]);
+    let foreign = define_foreign_domain_on(&env, LEGACY, &name);
+    env.settle();
+    assert_eq!(reported(&env, "StorageReady"), ("False", "VolumeInUse"));
+    let mut host = env.connection().unwrap();
+    host.undefine(foreign, FirmwareState::Remove).unwrap();
+    env.settle();
+    assert_eq!(state(&env), Some(State::Running));
+    assert_eq!(env.machine().status.kept_volumes, []);
+    let domain = env.host.state().domains[&domain_uuid(UID)].name.clone();
+    env.host.state().varstores.insert(domain.clone());
+    env.delete();
+    env.settle();
+    assert!(env.machine.is_none());
+    assert!(
+        env.host.state().varstores.contains(&domain),
+        "the state of the firmware stays with a disk that stays"
+    );
+    assert!(env.host.state().pools[LEGACY].volumes.contains_key(&name));
 }
 
 #[test]

@@ -60,6 +60,12 @@ fn reported<'a>(env: &'a Environment, kind: &str) -> (&'a str, &'a str) {
     found.map_or(("", ""), |found| (&found.status, &found.reason))
 }
 
+fn message(env: &Environment, kind: &str) -> String {
+    let mut conditions = env.machine().status.conditions.iter();
+    let found = conditions.find(|condition| condition.kind == kind);
+    found.map_or("", |found| &found.message).to_owned()
+}
+
 fn phase(env: &Environment) -> Option<Phase> {
     env.machine().status.phase
 }
