@@ -21,6 +21,12 @@ pub const LABEL_MANAGED_BY: &str = "vitistack.io/managed-by";
 pub const MANAGED_BY: &str = "kubevirt-operator";
 /// Label of objects that the controller creates: the Machine's name.
 pub const LABEL_MACHINE: &str = "vitistack.io/machine";
+/// Label of a guest's pod: the group of Machines that are kept apart.
+pub const LABEL_GROUP: &str = "vitistack.io/anti-affinity-group";
+/// Kubernetes' label of a node, and of a LibvirtHost: the zone that it is in.
+pub const LABEL_ZONE: &str = "topology.kubernetes.io/zone";
+/// Annotation of a guest on KubeVirt: its group, scope and whether that is required.
+pub const ANNOTATION_GROUP: &str = "machine.vitistack.io/anti-affinity-group";
 /// Label of a claim: the name of its disk.
 pub const LABEL_DISK: &str = "vitistack.io/disk";
 

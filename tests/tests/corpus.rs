@@ -15,7 +15,12 @@ const WARNED_MIN: usize = 10;
 
 /// Codes that depend on other Machines and claims of the catalog, or on an address that is derived from the cluster's
 /// uid. Their cases are not in the sample.
-const OF_OTHERS: [Code; 3] = [Code::MacInUse, Code::NameInUse, Code::ClaimInUse];
+const OF_OTHERS: [Code; 4] = [
+    Code::MacInUse,
+    Code::NameInUse,
+    Code::ClaimInUse,
+    Code::VolumeInUse,
+];
 
 /// Claims of the catalog that disks are cloned from, or are on, with their access modes.
 const SOURCES: [(&str, &str); 6] = [

@@ -7,6 +7,7 @@ use lab::{
     Kubectl, Lab, Scenario,
     objects::{ADDRESS, CLAIM, HOST, IMAGE, MACHINE, namespace},
     pages::{blocks, page, section},
+    wait,
 };
 use serde_json::{Value, json};
 
@@ -74,7 +75,16 @@ async fn a_newcomer_gets_a_guest_from_an_image_by_name() {
         panic!("{:?}", commands(images));
     };
     assert!(run(&kubectl, list).await.contains("debian-13"));
-    assert!(run(&kubectl, imports).await.contains("Succeeded"));
+    wait::until("the import to be complete", async || {
+        let answer = run(&kubectl, imports).await;
+        Ok(if answer.contains("Succeeded") {
+            Ok(())
+        } else {
+            Err(answer)
+        })
+    })
+    .await
+    .unwrap();
     run(&kubectl, role).await;
     run(&kubectl, binding).await;
     let account =

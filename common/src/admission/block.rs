@@ -175,6 +175,7 @@ fn source_of(block_path: &str) -> String {
         | "networks"
         | "nodeSelector"
         | "evictionStrategy"
+        | "placement"
         | "terminationGracePeriodSeconds") => known,
         _ => return "the rest of the spec".to_owned(),
     };

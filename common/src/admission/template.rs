@@ -56,6 +56,7 @@ fn check(
         console,
         termination_grace_period_seconds,
         eviction_strategy,
+        placement,
     } = decode::spec(spec, limits::truncate_machine, findings);
     for (field, text) in [
         ("spec.description", description),
@@ -75,6 +76,7 @@ fn check(
         console,
         termination_grace_period_seconds,
         eviction_strategy,
+        placement,
         os,
         drivers,
         ..MachineSpec::default()

@@ -99,6 +99,13 @@ choices! {
         /// It is shut down.
         None = "None",
     }
+    /// What the Machines of a group do not share.
+    GroupScope {
+        /// A node of the cluster, or a LibvirtHost.
+        Host = "Host",
+        /// A zone: the value of the label `topology.kubernetes.io/zone` of a node or LibvirtHost.
+        Zone = "Zone",
+    }
     /// What makes a pending change effective.
     PendingAction {
         /// The next restart of the guest.

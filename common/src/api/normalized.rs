@@ -8,6 +8,7 @@
 //! is therefore written with the same text that an API server sends back, and texts can be compared.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -15,8 +16,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choice::{
-    AccessMode, Backend, DiskBus, DisplayType, EvictionStrategy, FirmwareType, MachineType,
-    NicModel, OsFamily, PowerState, ReclaimPolicy, TemplateSource, VideoModel, VolumeMode,
+    AccessMode, Backend, DiskBus, DisplayType, EvictionStrategy, FirmwareType, GroupScope,
+    MachineType, NicModel, OsFamily, PowerState, ReclaimPolicy, TemplateSource, VideoModel,
+    VolumeMode,
 };
 use super::machine::Image;
 use super::schema;
@@ -84,6 +86,9 @@ pub struct Normalized {
     /// Family of the operating system of the guest. Absent: not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub os: Option<OsFamily>,
+    /// Group of Machines of the namespace that are kept apart. Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<NormalizedPlacement>,
     /// Desired power state: Running or Stopped.
     pub power_state: PowerState,
     /// Template that was merged into the spec, with its content at that time. Absent without a template.
@@ -335,6 +340,38 @@ pub struct PinnedDataSource {
     pub namespace: String,
 }
 
+/// Where a machine runs in relation to others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NormalizedPlacement {
+    /// Group of Machines of the namespace that are kept apart.
+    pub anti_affinity_group: NormalizedGroup,
+}
+
+/// A group of Machines that are kept apart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NormalizedGroup {
+    /// Name of the group in the namespace.
+    #[schemars(with = "schema::Label")]
+    pub name: String,
+    /// Whether the machine is not started where it would share a host or zone with another one of the group.
+    pub required: bool,
+    /// What the machines do not share.
+    pub scope: GroupScope,
+}
+
+impl fmt::Display for NormalizedGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let required = if self.required {
+            "required"
+        } else {
+            "preferred"
+        };
+        write!(f, "{} by {}, {required}", self.name, self.scope)
+    }
+}
+
 /// A disk of a machine on a claim, or on a volume of a libvirt host, that exists and is used as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -364,6 +401,14 @@ pub struct ExistingDisk {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::ObjectName>")]
     pub volume_name: Option<String>,
+}
+
+impl Normalized {
+    /// The group of Machines that are kept apart.
+    pub fn group(&self) -> Option<&NormalizedGroup> {
+        let placement = self.placement.as_ref();
+        placement.map(|placement| &placement.anti_affinity_group)
+    }
 }
 
 impl ExistingDisk {

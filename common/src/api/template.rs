@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::cel;
 use super::choice::{BootDevice, Drivers, EvictionStrategy, OsFamily};
 use super::machine::{
-    Console, Disk, Domain, Network, Resources, TemplateCloudInit, TemplateDisplay,
+    Console, Disk, Domain, Network, Placement, Resources, TemplateCloudInit, TemplateDisplay,
 };
 use super::schema;
 use crate::bounds;
@@ -100,6 +100,9 @@ pub struct MachineTemplateSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<EvictionStrategy>")]
     pub eviction_strategy: Option<String>,
+    /// Where the machines run in relation to others, with the fields of a Machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
 }
 
 /// The content of a template at the time when the webhook merged it into a Machine.
@@ -145,6 +148,9 @@ pub struct TemplateContent {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<OsFamily>")]
     pub os: Option<String>,
+    /// Where the machines run in relation to others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
     /// CPU and memory of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
@@ -171,6 +177,7 @@ impl From<MachineTemplateSpec> for TemplateContent {
             console,
             termination_grace_period_seconds,
             eviction_strategy,
+            placement,
         } = spec;
         Self {
             boot_order,
@@ -184,6 +191,7 @@ impl From<MachineTemplateSpec> for TemplateContent {
             eviction_strategy,
             networks,
             os,
+            placement,
             resources,
             termination_grace_period_seconds,
         }

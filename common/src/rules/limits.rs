@@ -79,6 +79,15 @@ pub(crate) fn truncate_machine(spec: &mut Json<'_>, findings: &mut Findings) {
 pub(crate) fn truncate_host(spec: &mut Json<'_>, findings: &mut Findings) {
     items(spec, "storage", HOST_CLASSES_MAX, findings);
     items(spec, "imageSources", HOST_SOURCES_MAX, findings);
+    items(spec, "existingVolumes", HOST_CLASSES_MAX, findings);
+    if let Some(Json::List(offers)) = spec.get_mut("existingVolumes") {
+        for (index, offer) in offers.iter_mut().enumerate() {
+            if let Some(Json::List(namespaces)) = offer.get_mut("namespaces") {
+                let path = FieldPath::item("existingVolumes", index, "namespaces");
+                truncate(namespaces, path, HOST_NETWORKS_MAX, findings);
+            }
+        }
+    }
     items(spec, "networks", HOST_NETWORKS_MAX, findings);
     let Some(Json::List(networks)) = spec.get_mut("networks") else {
         return;

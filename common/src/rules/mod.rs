@@ -40,6 +40,7 @@ mod names;
 mod networkconfigurations;
 mod networks;
 mod nic_addresses;
+mod placement;
 mod policies;
 mod quantities;
 mod references;
@@ -93,6 +94,7 @@ pub const ALL: &[&[Rule]] = &[
     existing_claims::RULES,
     cloud_init::RULES,
     machine::RULES,
+    placement::RULES,
     guest_os::RULES,
     sizing::RULES,
     disks::lists::RULES,
@@ -316,6 +318,7 @@ pub(crate) fn resolve(
             TemplateChoice::None | TemplateChoice::Unknown => None,
         },
         backend: parts.backend?,
+        placement: parts.placement,
         power_state: parts.power_state?,
         guest_shutdown_stops: merged.user().guest_shutdown_stops.unwrap_or(false),
         cpu: parts.cpu?,

@@ -29,7 +29,7 @@ use crate::api::network::NetworkConfigurationSpec;
 use crate::api::normalized::{
     ExistingDisk, Firmware, Normalized, NormalizedCdrom, NormalizedConsole, NormalizedCpu,
     NormalizedDisk, NormalizedDisplay, NormalizedFeatures, NormalizedMemory, NormalizedNetwork,
-    NormalizedTpm, TemplatePin,
+    NormalizedPlacement, NormalizedTpm, TemplatePin,
 };
 use crate::bounds::VCPUS_MAX;
 use crate::catalog::{Catalog, MachineName, Policy};
@@ -322,6 +322,8 @@ pub(crate) struct Parts {
     pub(crate) tpm: Option<NormalizedTpm>,
     pub(crate) timezone: Option<String>,
     pub(crate) grace_period: Option<u32>,
+    /// Also `None` for a Machine in no group.
+    pub(crate) placement: Option<NormalizedPlacement>,
     /// Also `None` for a Machine that says nothing about it.
     pub(crate) eviction_strategy: Option<EvictionStrategy>,
 }

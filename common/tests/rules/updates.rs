@@ -36,6 +36,15 @@ fn before() -> Value {
     })
 }
 
+/// A field that says where the guest runs.
+fn placed(field: Field) -> Value {
+    match field {
+        Field::Group => json!({"placement": {"antiAffinityGroup": {"name": "db"}}}),
+        Field::EvictionStrategy => json!({"evictionStrategy": "LiveMigrate"}),
+        _ => json!({"nodeSelector": {"zone": "a"}}),
+    }
+}
+
 /// The spec with a field of it changed. A list is changed by index.
 fn changed(field: Field) -> Value {
     let item = |list: &str, index: usize, patch: Value| {
@@ -87,7 +96,7 @@ fn changed(field: Field) -> Value {
         Field::Acpi => json!({"domain": {"features": {"acpi": false}}}),
         Field::Apic => json!({"domain": {"features": {"apic": false}}}),
         Field::Hyperv => json!({"domain": {"features": {"hyperv": true}}}),
-        Field::NodeSelector => json!({"nodeSelector": {"zone": "a"}}),
+        Field::NodeSelector | Field::Group | Field::EvictionStrategy => placed(field),
         Field::UserData => cloud_init(json!({"userData": "#cloud-config\nhostname: x\n"})),
         Field::NetworkData => cloud_init(json!({"networkData": "version: 2\n"})),
         Field::CloudConfig => {
@@ -111,7 +120,6 @@ fn changed(field: Field) -> Value {
         Field::PersistentEfi => bootloader(json!({"efi": true, "persistent": true})),
         Field::Clock => json!({"domain": {"clock": {"timezone": "Europe/Oslo"}}}),
         Field::GracePeriod => json!({"terminationGracePeriodSeconds": 600}),
-        Field::EvictionStrategy => json!({"evictionStrategy": "LiveMigrate"}),
         Field::Tpm => json!({"domain": {"devices": {"tpm": {}}}}),
         Field::SecureBoot => {
             bootloader(json!({"efi": true, "persistent": false, "secureBoot": true}))

@@ -24,6 +24,9 @@ pub enum ApiError {
     /// No response in time. The call may have taken effect.
     #[error("the API server did not answer within {} s", .0.as_secs())]
     Timeout(Duration),
+    /// No response before the Lease may pass to another replica. The call may have taken effect.
+    #[error("the Lease of this replica ended before the API server answered")]
+    LeaseEnded,
     /// The API server answered with an error, or the connection failed.
     #[error("{0}")]
     Refused(#[source] kube::Error),
@@ -53,7 +56,9 @@ impl ApiError {
                 400 | 401 | 403 | 404 | 405 | 406 | 413 | 415 | 422 => Remedy::UserAction,
                 _ => Remedy::Retry,
             },
-            Self::NotLeading | Self::Timeout(_) | Self::Refused(_) => Remedy::Retry,
+            Self::NotLeading | Self::LeaseEnded | Self::Timeout(_) | Self::Refused(_) => {
+                Remedy::Retry
+            }
         }
     }
 
@@ -137,8 +142,11 @@ impl GuardedClient {
         loop {
             let elapsed = start.elapsed();
             let left = WRITE_LIMIT.saturating_sub(elapsed);
-            if left.is_zero() || held.is_zero() {
+            if left.is_zero() {
                 return Err(ApiError::Timeout(elapsed));
+            }
+            if held.is_zero() {
+                return Err(ApiError::LeaseEnded);
             }
             if let Ok(answer) = timeout(left.min(held), &mut call).await {
                 return answer.map_err(ApiError::Refused);
@@ -185,8 +193,10 @@ mod tests {
         let held = Duration::from_secs(7);
         let (lease, deadline) = watch::channel(Some(Instant::now() + held));
         let client = client(LeaseGuard::Leased(deadline));
-        let error = client.write(slow(11)).await.unwrap_err().to_string();
-        assert_eq!(error, "the API server did not answer within 7 s");
+        let start = Instant::now();
+        let error = client.write(slow(11)).await.unwrap_err();
+        assert!(matches!(error, ApiError::LeaseEnded), "{error}");
+        assert_eq!(start.elapsed(), held);
         lease.send_replace(Some(Instant::now() + held));
         let renewals = async {
             for _ in 0..5 {

@@ -92,6 +92,7 @@ pub fn block() -> Normalized {
         timezone: None,
         termination_grace_period_seconds: None,
         eviction_strategy: None,
+        placement: None,
         features: NormalizedFeatures {
             acpi: true,
             apic: true,

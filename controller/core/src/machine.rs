@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use common::api::choice::{Backend, FirmwareType, Phase, TemplateSource};
 use common::api::libvirt_host::HostResources;
 use common::api::machine::CloudInit;
-use common::api::normalized::{BLOCK_VERSION, Normalized};
+use common::api::normalized::{BLOCK_VERSION, Normalized, NormalizedGroup};
 use common::api::status::MachineStatus;
 use common::bounds::TEXT_MAX;
 use common::catalog::MachineRow;
@@ -128,6 +128,8 @@ pub struct HostBinding {
     pub host: Option<Box<str>>,
     /// vCPUs and memory of the block; zero without a block.
     pub requested: HostResources,
+    /// The group of the block.
+    pub group: Option<NormalizedGroup>,
 }
 
 type Names = Box<[Box<str>]>;
@@ -236,7 +238,12 @@ impl From<Machine> for CachedMachine {
         let binding = machine.is_on_libvirt().then(|| {
             let host = machine.status.host.as_deref().map(Box::from);
             let requested = machine.desired().map_or(NO_RESOURCES, requested_resources);
-            Box::new(HostBinding { host, requested })
+            let group = machine.desired().and_then(Normalized::group).cloned();
+            Box::new(HostBinding {
+                host,
+                requested,
+                group,
+            })
         });
         Self {
             binding,

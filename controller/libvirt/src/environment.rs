@@ -342,6 +342,7 @@ impl Environment {
             spec: self.object.spec.clone(),
             snapshot,
             allocated: NO_RESOURCES,
+            groups: vec![],
         }
     }
 

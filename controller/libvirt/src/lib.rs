@@ -18,6 +18,7 @@ pub(crate) mod environment;
 mod existing_disks;
 mod failure;
 mod firmware_state;
+mod groups;
 mod guard;
 mod hosts;
 mod images;

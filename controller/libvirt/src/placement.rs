@@ -13,12 +13,14 @@ use std::sync::Arc;
 use common::api::choice::{FirmwareType, MachineType};
 use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use common::api::normalized::Normalized;
+use common::names::LABEL_ZONE;
 use common::quantity::Bytes;
 use controller_core::machine::requested_resources;
 use controller_core::objects::Network;
 
 use crate::access::HostInfo;
 use crate::capacity::allocatable;
+use crate::groups::{Member, Place, beside};
 use crate::offers::{attach, images, is_overlay, source_fault, storage};
 use crate::parts::existing_pool_fault;
 use crate::pool_space::StorageFactor;
@@ -41,6 +43,8 @@ pub(crate) struct Candidate {
     pub(crate) snapshot: Result<Arc<Snapshot>, String>,
     /// What domains on the host and Machines bound to it are allocated.
     pub(crate) allocated: HostResources,
+    /// Groups of the Machines that are bound to it.
+    pub(crate) groups: Vec<Member>,
 }
 
 /// The host that gets a Machine; or why none can run it, host by host.
@@ -52,13 +56,24 @@ pub(crate) fn choose<'a>(
 ) -> Result<&'a str, String> {
     let mut unfit = Vec::new();
     let mut fit = Vec::new();
-    for host in hosts {
-        match fits(namespace, block, networks, host) {
-            Ok(load) => {
+    let places = hosts.iter().map(|host| Place {
+        host: &host.name,
+        zone: host.labels.get(LABEL_ZONE).map(String::as_str),
+        members: &host.groups,
+    });
+    let places: Vec<_> = places.collect();
+    let beside = |place| {
+        block
+            .group()
+            .map_or(Ok(0), |group| beside(namespace, group, place, &places))
+    };
+    for (host, place) in hosts.iter().zip(&places) {
+        match fits(namespace, block, networks, host).and_then(|load| Ok((beside(place)?, load))) {
+            Ok((beside, load)) => {
                 // Without a pool for it the output of the console would be lost.
                 let loses_log =
                     block.console_log() == Some(true) && host.spec.console_log_pool.is_none();
-                fit.push(((loses_log, load), host.name.as_str()));
+                fit.push(((beside, loses_log, load), host.name.as_str()));
             }
             Err(why) => unfit.push(format!("{}: {why}", host.name)),
         }
@@ -240,6 +255,8 @@ fn classes(block: &Normalized) -> BTreeSet<&str> {
 
 #[cfg(test)]
 mod tests {
+    use common::api::choice::GroupScope;
+    use common::api::normalized::{NormalizedGroup, NormalizedPlacement};
 
     use super::*;
     use crate::access::Pool;
@@ -272,6 +289,7 @@ mod tests {
                 ..Snapshot::default()
             })),
             allocated: NO_RESOURCES,
+            groups: vec![],
         }
     }
 
@@ -295,6 +313,50 @@ mod tests {
         let mut by_memory = host("delta");
         by_memory.allocated.memory = Bytes::mib(12 * 1024);
         assert_eq!(chosen(&[by_memory, full]), "gamma");
+    }
+
+    #[test]
+    fn another_host_than_that_of_the_group_is_taken_even_if_it_is_fuller() {
+        let group = |required| NormalizedGroup {
+            name: "db".into(),
+            required,
+            scope: GroupScope::Host,
+        };
+        let mut alpha = host("alpha");
+        alpha.groups.push(Member {
+            namespace: "default".into(),
+            name: "first".into(),
+            group: group(false),
+        });
+        let mut beta = host("beta");
+        beta.allocated.cpu = 4;
+        let mut block = block();
+        let networks = BTreeMap::new();
+        let hosts = [alpha.clone(), beta];
+        assert_eq!(
+            choose("default", &block, &networks, &hosts).unwrap(),
+            "alpha"
+        );
+        let mut of = |required| {
+            let anti_affinity_group = group(required);
+            block.placement = Some(NormalizedPlacement {
+                anti_affinity_group,
+            });
+            block.clone()
+        };
+        assert_eq!(
+            choose("default", &of(false), &networks, &hosts).unwrap(),
+            "beta"
+        );
+        assert_eq!(
+            choose("default", &of(false), &networks, &hosts[..1]).unwrap(),
+            "alpha"
+        );
+        let message = choose("default", &of(true), &networks, &hosts[..1]).unwrap_err();
+        assert!(
+            message.contains("alpha: Machine 'first' of group 'db' is on this host"),
+            "{message}"
+        );
     }
 
     #[test]

@@ -31,7 +31,7 @@ use super::{
     start_failure::with_transition,
     state,
     storage::DATA_VOLUME,
-    vm_state_machine::{self, Change, Claims, Input},
+    vm_state_machine::{self, Change, Claims, Input, SLOW},
 };
 
 pub(super) const MACHINE: Kind = Kind {
@@ -130,9 +130,16 @@ async fn reconcile(
     let launcher = Launcher::of(&context, &namespace, instance.as_ref()).await?;
     let (claims, migratable) = claims(&context, &namespace, &machine).await?;
     let lacks_claims = matches!(claims, Claims::Importing | Claims::Missing(_));
+    let (node, scenario) = placed(&launcher, instance.as_ref(), scenario).await?;
     if let Some(instance) = &instance
         && let Some(action) = launcher
-            .step(instance, &instances, scenario, lacks_claims)
+            .step(
+                instance,
+                &instances,
+                scenario,
+                lacks_claims,
+                node.as_deref(),
+            )
             .await?
     {
         return Ok(action);
@@ -156,18 +163,7 @@ async fn reconcile(
         }
         return Ok(Action::await_change());
     }
-    // Null removes a field in a merge patch, and an absent field is read as null: both compare as equal.
-    let changed = |(field, value): (&String, &Value)| machine["status"][field] != *value;
-    if next
-        .status
-        .as_object()
-        .is_some_and(|status| status.iter().any(changed))
-    {
-        let patch = Patch::Merge(json!({"status": next.status}));
-        machines
-            .patch_status(&name, &PatchParams::default(), &patch)
-            .await?;
-    }
+    report(&machines, &machine, &name, &next.status).await?;
     match next.change {
         Change::Nothing => {
             if let Some(instance) = instance.as_ref().filter(|it| is_running(it)) {
@@ -183,8 +179,11 @@ async fn reconcile(
             let new = serde_json::from_value(new_instance(&machine))?;
             instances.create(&PostParams::default(), &new).await?;
         }
-        Change::Status(status) => {
+        Change::Status(mut status) => {
             if let Some(instance) = &instance {
+                if let Some(node) = node.filter(|_| status["nodeName"].is_string()) {
+                    status["nodeName"] = json!(node);
+                }
                 if status["phase"] == "Running" {
                     launcher.run(&status["nodeName"]).await?;
                 }
@@ -202,9 +201,46 @@ async fn reconcile(
             }
         }
     }
-    Ok(next
-        .again
-        .map_or_else(Action::await_change, Action::requeue))
+    // Another pod may go.
+    let is_kept_apart = scenario == Scenario::AntiAffinity;
+    let again = next.again.or(is_kept_apart.then_some(SLOW));
+    Ok(again.map_or_else(Action::await_change, Action::requeue))
+}
+
+/// The node of the instance's pod, and how KubeVirt behaves if other pods leave it none.
+async fn placed(
+    launcher: &Launcher,
+    instance: Option<&Value>,
+    scenario: Scenario,
+) -> Result<(Option<String>, Scenario), SimulatorError> {
+    let Some(instance) = instance else {
+        return Ok((None, scenario));
+    };
+    let node = launcher.node(instance).await?;
+    let scenario = match node {
+        Some(_) => scenario,
+        None => Scenario::AntiAffinity,
+    };
+    Ok((node, scenario))
+}
+
+/// Writes the fields of the status of a VirtualMachine that differ.
+async fn report(
+    machines: &Api<DynamicObject>,
+    machine: &Value,
+    name: &str,
+    status: &Value,
+) -> Result<(), kube::Error> {
+    // Null removes a field in a merge patch, and an absent field is read as null: both compare as equal.
+    let changed = |(field, value): (&String, &Value)| machine["status"][field] != *value;
+    let fields = status.as_object();
+    if fields.is_some_and(|fields| fields.iter().any(changed)) {
+        let patch = Patch::Merge(json!({"status": status}));
+        machines
+            .patch_status(name, &PatchParams::default(), &patch)
+            .await?;
+    }
+    Ok(())
 }
 
 /// Since the creation of the instance, or since its deletion was requested.

@@ -4,6 +4,7 @@
 //! VirtualMachine ──► VirtualMachineInstance ──► node, addresses, end         `machine`, `vm_state_machine`
 //!           │                        ├──► phases until it runs              `start`
 //!           │                        ├──► virt-launcher pod                 `launcher`
+//!           │                        │    └──► its node                     `scheduler`
 //!           │                        ├──► hot-plugged resources, volumes    `rollout`, `hotplug`
 //!           │                        ├──► live migrations                   `migration`
 //!           │                        └──► claim of EFI variables and TPM    `state`
@@ -33,6 +34,7 @@ mod migration;
 mod pods;
 mod rollout;
 mod scenario;
+mod scheduler;
 mod start;
 mod start_failure;
 mod state;

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use super::{
     Context, Scenario, SimulatorError,
-    guest::{cards, node_of},
+    guest::cards,
     launcher::{self, CREATED_BY, Step},
-    merge, migration,
+    merge, migration, scheduler,
     start_failure::with_transition,
     vm_state_machine,
 };
@@ -56,6 +56,11 @@ impl Launcher {
         })
     }
 
+    /// The node of a new pod of the instance; `None`: the rules about other pods allow none.
+    pub(super) async fn node(&self, instance: &Value) -> Result<Option<String>, SimulatorError> {
+        Ok(scheduler::node(&self.pods, instance, self.pod.as_ref()).await?)
+    }
+
     fn name(&self) -> &str {
         let pod = self.pod.as_ref();
         pod.and_then(|pod| pod["metadata"]["name"].as_str())
@@ -69,9 +74,9 @@ impl Launcher {
         instances: &Api<DynamicObject>,
         scenario: Scenario,
         lacks_claims: bool,
+        node: Option<&str>,
     ) -> Result<Option<Action>, SimulatorError> {
-        let node = node_of(instance);
-        let node = (scenario != Scenario::Unschedulable).then_some(node.as_str());
+        let node = node.filter(|_| scenario != Scenario::Unschedulable);
         let now = Timestamp::now();
         let done = Some(Action::await_change());
         let parameters = DeleteParams::default();

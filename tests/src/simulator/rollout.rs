@@ -35,6 +35,7 @@ pub(super) fn rollout(desired: &Value, instance: &Value, migratable: bool) -> Ro
     let restart = restart(desired, instance, migratable);
     if restart.is_none() {
         labels(desired, &instance["spec"], &mut plug);
+        affinity(desired, &instance["spec"], &mut plug);
         resources(desired, instance, migratable, &mut plug);
     }
     Rollout {
@@ -89,6 +90,24 @@ fn labels(desired: &Value, runs: &Value, plug: &mut Value) {
     plug["spec"]["nodeSelector"] = json!(labels);
 }
 
+/// The affinity, which the running instance gets and its pod does not.
+fn affinity(desired: &Value, runs: &Value, plug: &mut Value) {
+    if runs["affinity"] == desired["affinity"] {
+        return;
+    }
+    let mut affinity = desired["affinity"].clone();
+    if let Some(terms) = affinity.get_mut("podAntiAffinity") {
+        for kind in ["preferred", "required"] {
+            let key = format!("{kind}DuringSchedulingIgnoredDuringExecution");
+            if terms.get(&key).is_none() {
+                // Null removes a field in a merge patch.
+                terms[&key] = Value::Null;
+            }
+        }
+    }
+    plug["spec"]["affinity"] = affinity;
+}
+
 fn restart(desired: &Value, instance: &Value, migratable: bool) -> Option<&'static str> {
     const OTHER: &str = "a non-live-updatable field was changed in the template spec";
     let runs = &instance["spec"];
@@ -104,6 +123,7 @@ fn restart(desired: &Value, instance: &Value, migratable: bool) -> Option<&'stat
     for (key, at) in [
         ("networks", ""),
         ("nodeSelector", ""),
+        ("affinity", ""),
         ("interfaces", "/domain/devices"),
     ] {
         let value = desired.pointer(at).and_then(|parent| parent.get(key));

@@ -22,6 +22,9 @@ pub enum Scenario {
     /// No node has room: the instance stays in `Scheduling`, its pod has no node, and the scheduler's text is in its
     /// `PodScheduled`. Deleting such an instance counts as a failed start.
     Unschedulable,
+    /// As `Unschedulable`, because of the anti-affinity of the pod. The simulator takes it by itself where the pods demand
+    /// it.
+    AntiAffinity,
     /// No claim is ever bound. The classes bind immediately, so the pod exists and cannot be scheduled
     /// (`ErrorUnschedulable`).
     PvcPending,

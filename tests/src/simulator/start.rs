@@ -114,6 +114,9 @@ fn with_pod(input: &Input<'_>, instance: &Value) -> Blocked {
         Scenario::Unschedulable => Some(vec![unschedulable(
             "0/3 nodes are available: 3 Insufficient memory.",
         )]),
+        Scenario::AntiAffinity => Some(vec![unschedulable(
+            "0/3 nodes are available: 3 node(s) didn't match pod anti-affinity rules.",
+        )]),
         Scenario::ImagePull => Some(vec![image_error(instance)]),
         // The kubelet waits for it without a condition.
         _ if input.dependency_missing => Some(vec![]),

@@ -52,6 +52,64 @@ fn requirements(cores: u32, memory: &str, class: &str, selector: &Value) -> Valu
     })
 }
 
+/// Two hosts of libvirt's test driver instead of the one that runs guests.
+async fn two_hosts(env: &Environment) {
+    let hosts = env.lab.objects(HOST, "");
+    hosts.delete("here").await.unwrap();
+    hosts.until_gone("here").await.unwrap();
+    for (name, zone) in [("east", "a"), ("west", "b")] {
+        let file = env.libvirt.path(&format!("{name}.xml"));
+        fs::write(&file, node(16, 64, &["main", "own"])).unwrap();
+        let uri = format!("test://{}", file.display());
+        let labels = json!({"topology.kubernetes.io/zone": zone});
+        let host = host(name, &uri, "own", &labels);
+        env.lab.apply(&host).await.unwrap();
+        let ready = hosts.until_condition(name, "Ready", "True", "Ready");
+        ready.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn machines_of_a_group_are_placed_on_different_hosts() {
+    let Some(env) = Environment::new().await else {
+        return;
+    };
+    two_hosts(&env).await;
+    let machines = env.machines();
+    let in_group = |group: &Value| {
+        let mut spec = requirements(1, "1Gi", "everywhere", &json!({}));
+        spec["placement"] = json!({"antiAffinityGroup": group});
+        spec
+    };
+    for (group, more) in [
+        (json!({"name": "by-host", "required": true}), "Host"),
+        (
+            json!({"name": "by-zone", "required": true, "scope": "Zone"}),
+            "Zone",
+        ),
+    ] {
+        let name = |number: usize| format!("{}-{number}", more.to_lowercase());
+        let spec = in_group(&group);
+        // Both at once: neither is in the cache of the other's pass.
+        let (first, second) = (name(0), name(1));
+        tokio::join!(env.apply(&first, &spec), env.apply(&second, &spec));
+        let mut on = Vec::new();
+        for name in [&first, &second] {
+            let placed = machines.until(name, "to be placed", |machine| {
+                machine["status"]["host"].is_string()
+            });
+            on.push(placed.await.unwrap()["status"]["host"].clone());
+        }
+        assert_ne!(on[0], on[1], "{group}");
+        let third = name(2);
+        env.apply(&third, &spec).await;
+        let waits = machines.until_condition(&third, "Ready", "False", "NoHostFits");
+        let waits = waits.await.unwrap();
+        let message = condition_message(&waits, "Ready").unwrap();
+        assert!(message.contains("is on this host"), "{message}");
+    }
+}
+
 #[tokio::test]
 async fn a_machine_is_placed_on_a_host_that_satisfies_its_requirements() {
     let Some(env) = Environment::new().await else {

@@ -4,6 +4,7 @@ mod cloud_init;
 mod display;
 mod domain;
 mod network;
+mod placement;
 mod resources;
 mod storage;
 
@@ -20,6 +21,7 @@ pub use self::domain::{
     Bootloader, Domain, DomainClock, DomainDevices, Features, FirmwareIntent, MachineKind, Tpm,
 };
 pub use self::network::Network;
+pub use self::placement::{AntiAffinityGroup, Placement};
 pub use self::resources::{Cpu, Memory, Resources};
 pub use self::storage::{Cdrom, Disk, Image, ImageSecretRef, VolumeSelector};
 
@@ -163,6 +165,10 @@ pub struct MachineSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<EvictionStrategy>")]
     pub eviction_strategy: Option<String>,
+
+    /// Where the machine runs in relation to others. Default of each field: the template's value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
 
     /// Labels, at most 64, that a node (KubeVirt) or a LibvirtHost (libvirt) must have to run the
     /// machine. Default: none, so any node or host.

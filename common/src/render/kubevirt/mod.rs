@@ -21,6 +21,7 @@ mod devices;
 mod features;
 mod identity;
 mod image;
+mod placement;
 mod shared_import;
 pub mod types;
 mod vm;

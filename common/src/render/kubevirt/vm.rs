@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::devices;
 use super::features;
 use super::identity::{machine_owner, metadata};
+use super::placement;
 use super::types::{
     Cpu, Domain, InstanceSpec, MachineKind, Memory, Template, TemplateMetadata, VirtualMachine,
     VirtualMachineSpec,
@@ -66,10 +67,11 @@ pub fn virtual_machine(input: &VirtualMachineInput<'_>) -> VirtualMachine {
         run_strategy: run_strategy(block).to_owned(),
         template: Template {
             metadata: TemplateMetadata {
-                labels: machine.labels(),
-                annotations: input.secret_revisions.clone(),
+                labels: placement::labels(machine, block),
+                annotations: placement::annotations(input.secret_revisions, block),
             },
             spec: InstanceSpec {
+                affinity: placement::affinity(machine, block),
                 architecture: "amd64".into(),
                 domain,
                 eviction_strategy: eviction_strategy(block).as_str().to_owned(),

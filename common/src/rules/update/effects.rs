@@ -152,6 +152,8 @@ effects! {
     GracePeriod       "terminationGracePeriodSeconds" Restart            Live,
     EvictionStrategy  "evictionStrategy"            Restart              Refused,
     Tpm               "domain.devices.tpm"          Restart              Restart,
+    // The pod that the guest runs in keeps its group. A Machine that is bound to a libvirt host stays there.
+    Group             "placement.antiAffinityGroup" Restart              Nothing,
     // KubeVirt places the guest anew when it is migrated, but does not migrate it for that. A Machine that is bound to
     // a libvirt host stays there.
     NodeSelector      "nodeSelector"                MigrationOrRestart   Nothing,

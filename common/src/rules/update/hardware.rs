@@ -7,7 +7,7 @@ use crate::api::choice::{Backend, EvictionStrategy};
 use crate::api::normalized::Normalized;
 use crate::field_path::FieldPath;
 use crate::normalize::Merged;
-use crate::rules::{clock, firmware, machine, state};
+use crate::rules::{clock, firmware, machine, placement, state};
 use crate::words::shortened;
 
 use super::effects::Field;
@@ -55,6 +55,12 @@ fn firmware_state(
     let path = machine::requested_eviction_strategy(merged).path;
     let change = (strategy(old), strategy(new));
     warnings.field(Field::EvictionStrategy, path, change, false);
+    let group = |block: &Normalized| {
+        let group = block.group();
+        group.map_or_else(|| "none".to_owned(), ToString::to_string)
+    };
+    let path = placement::requested_group(merged).path;
+    warnings.field(Field::Group, path, (group(old), group(new)), false);
     let path = machine::requested_grace_period(merged).path;
     warnings.field(
         Field::GracePeriod,

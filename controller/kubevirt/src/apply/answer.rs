@@ -21,7 +21,10 @@ pub(super) fn failed(action: &Action, error: ApiError) -> Failed {
         ApiError::Refused(kube::Error::Api(status)) => {
             status.code >= 500 && status.message.contains("failed calling webhook")
         }
-        ApiError::Refused(_) | ApiError::NotLeading | ApiError::StaleCache(_) => false,
+        ApiError::Refused(_)
+        | ApiError::NotLeading
+        | ApiError::LeaseEnded
+        | ApiError::StaleCache(_) => false,
     };
     let failed = Failed::from(error);
     if !needs_kubevirt || !is_unanswered {
@@ -117,6 +120,7 @@ mod tests {
             refused(500, "etcdserver: leader changed"),
             refused(409, webhook),
             ApiError::NotLeading,
+            ApiError::LeaseEnded,
         ] {
             assert_eq!(failed(&stop, error).reason, None);
         }

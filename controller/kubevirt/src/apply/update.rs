@@ -196,7 +196,7 @@ fn differences(desired: &Value, live: &Value, path: &str, found: &mut Vec<String
 
 /// The field of the Machine that decides a field of the VirtualMachine.
 fn machine_field(path: &str) -> Option<&'static str> {
-    const FIELDS: [(&str, &str); 11] = [
+    const FIELDS: [(&str, &str); 13] = [
         ("spec.runStrategy", "spec.powerState"),
         ("spec.template.spec.domain.cpu", "spec.resources.cpu"),
         ("spec.template.spec.domain.memory", "spec.resources.memory"),
@@ -208,6 +208,11 @@ fn machine_field(path: &str) -> Option<&'static str> {
         ),
         ("spec.template.spec.networks", "spec.networks"),
         ("spec.template.spec.nodeSelector", "spec.nodeSelector"),
+        ("spec.template.spec.affinity", "spec.placement"),
+        (
+            "spec.template.spec.evictionStrategy",
+            "spec.evictionStrategy",
+        ),
         ("spec.template.spec.domain.machine", "spec.domain.machine"),
         ("spec.template.spec.domain.firmware", "spec.domain.firmware"),
         ("spec.template.spec.domain.features", "spec.domain.features"),

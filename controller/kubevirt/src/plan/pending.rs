@@ -55,7 +55,19 @@ pub(super) fn pending(
         action.as_str().clone_into(&mut change.action);
     }
     list.extend(secrets(instance, desired));
+    list.extend(group(instance, desired));
     list
+}
+
+/// The group that the pod of the guest was started in.
+fn group(runs: &Instance, desired: &Template) -> Vec<PendingChange> {
+    let mut changes = Changes::default();
+    let text = |group: Option<&str>| group.unwrap_or("none").to_owned();
+    let current = runs.annotation(names::ANNOTATION_GROUP);
+    let wanted = desired.metadata.annotations.get(names::ANNOTATION_GROUP);
+    let wanted = wanted.map(String::as_str);
+    changes.field("placement.antiAffinityGroup", text(current), text(wanted));
+    changes.list
 }
 
 /// Secrets whose content differs from what the guest was started with. KubeVirt does not compare them.

@@ -16,6 +16,7 @@ use crate::access::{AccessError, Connector, Host, Worker};
 use crate::capacity::{
     BoundMachine, allocatable, allocated, fits, granted, less, size_in, smaller,
 };
+use crate::groups::Member;
 use crate::images::fetches::Fetches;
 use crate::libvirt_host::LibvirtHost;
 use crate::placement::Candidate;
@@ -277,6 +278,7 @@ impl Hosts {
                 self.allocated(&host, snapshot, caches, None)
             });
             Candidate {
+                groups: self.groups(host.name(), caches),
                 name: host.name().to_owned(),
                 labels: host.metadata.labels.clone().unwrap_or_default(),
                 spec: host.spec.clone(),
@@ -287,6 +289,24 @@ impl Hosts {
         let hosts = objects.all().into_iter().filter(|host| !host.is_deleting());
         let hosts = hosts.map(candidate).collect();
         (lock, hosts)
+    }
+
+    /// The groups of the Machines on a host, those included that the API server does not show there yet.
+    fn groups(&self, host: &str, caches: &Caches) -> Vec<Member> {
+        let promised = self.promised();
+        let machines = caches.machines.state();
+        let members = machines.iter().filter_map(|machine| {
+            let place = machine.binding.as_ref()?;
+            let promised = promised.get(machine.uid());
+            let here = promised.map_or(place.host.as_deref(), |(name, _)| Some(name));
+            let group = place.group.clone().filter(|_| here == Some(host))?;
+            Some(Member {
+                namespace: machine.namespace().to_owned(),
+                name: machine.name().to_owned(),
+                group,
+            })
+        });
+        members.collect()
     }
 
     /// What is allocated on a host, without what `except`, the uid of a Machine, has there.

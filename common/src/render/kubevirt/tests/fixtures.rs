@@ -49,6 +49,7 @@ pub(super) fn block() -> Normalized {
         timezone: None,
         termination_grace_period_seconds: None,
         eviction_strategy: None,
+        placement: None,
         features: NormalizedFeatures {
             acpi: true,
             apic: true,

@@ -1,0 +1,75 @@
+//! Guests that are kept apart: the label of a group on their pods, and the pod anti-affinity against it.
+
+use std::collections::BTreeMap;
+
+use super::types::{
+    Affinity, LabelSelector, LabelSelectorRequirement, PodAffinityTerm, PodAntiAffinity,
+    WeightedPodAffinityTerm,
+};
+use crate::api::choice::GroupScope;
+use crate::api::normalized::{Normalized, NormalizedGroup};
+use crate::names;
+use crate::render::identity::Identity;
+
+/// Label of a guest's pod with the name of its VirtualMachine (KubeVirt, `VirtualMachineNameLabel`).
+const LABEL_VM: &str = "vm.kubevirt.io/name";
+
+/// The largest weight of a preference: nothing else about the guest's node is preferred.
+const WEIGHT: u32 = 100;
+
+/// Labels of the instance and its pod.
+pub(super) fn labels(machine: &Identity<'_>, block: &Normalized) -> BTreeMap<String, String> {
+    let group = block.group().map(|group| group.name.clone());
+    let group = group.map(|name| (names::LABEL_GROUP.to_owned(), name));
+    machine.labels().into_iter().chain(group).collect()
+}
+
+/// Annotations of the instance beside `revisions`. KubeVirt passes a change of the affinity on to a running instance, but
+/// not to its pod; the annotation says what the pod was started with.
+pub(super) fn annotations(
+    revisions: &BTreeMap<String, String>,
+    block: &Normalized,
+) -> BTreeMap<String, String> {
+    let group = block.group().map(ToString::to_string);
+    let group = group.map(|text| (names::ANNOTATION_GROUP.to_owned(), text));
+    revisions.clone().into_iter().chain(group).collect()
+}
+
+pub(super) fn affinity(machine: &Identity<'_>, block: &Normalized) -> Option<Affinity> {
+    let NormalizedGroup {
+        name,
+        required,
+        scope,
+    } = block.group()?;
+    let term = PodAffinityTerm {
+        label_selector: LabelSelector {
+            // While it is migrated, a guest has two pods, which may be in one zone.
+            match_expressions: vec![LabelSelectorRequirement {
+                key: LABEL_VM.to_owned(),
+                operator: "NotIn".to_owned(),
+                values: vec![machine.name.to_owned()],
+            }],
+            match_labels: [(names::LABEL_GROUP.to_owned(), name.clone())].into(),
+        },
+        topology_key: match scope {
+            GroupScope::Host => "kubernetes.io/hostname",
+            GroupScope::Zone => names::LABEL_ZONE,
+        }
+        .to_owned(),
+    };
+    let pod_anti_affinity = if *required {
+        PodAntiAffinity {
+            required_during_scheduling_ignored_during_execution: vec![term],
+            ..PodAntiAffinity::default()
+        }
+    } else {
+        PodAntiAffinity {
+            preferred_during_scheduling_ignored_during_execution: vec![WeightedPodAffinityTerm {
+                pod_affinity_term: term,
+                weight: WEIGHT,
+            }],
+            ..PodAntiAffinity::default()
+        }
+    };
+    Some(Affinity { pod_anti_affinity })
+}
