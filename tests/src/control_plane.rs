@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Limit of a start: it takes 2.5 s on two idle cores, and much longer on two busy ones.
-const START: Duration = Duration::from_mins(2);
+const START: Duration = Duration::from_mins(5);
 
 /// Timeout of one request to `/readyz` while the server starts.
 const LOOK: Duration = Duration::from_secs(2);

@@ -21,10 +21,10 @@ use crate::{
 
 /// Limit of a start. The first one on a machine queries the capabilities of QEMU, which takes 8 s on idle cores; later
 /// ones read them from a cache.
-const START: Duration = Duration::from_mins(2);
+const START: Duration = Duration::from_mins(5);
 
-/// Limit of a virsh command: ending a frozen QEMU takes 12 s.
-const COMMAND: Duration = Duration::from_mins(1);
+/// Limit of a virsh command: ending a frozen QEMU takes 12 s, and longer on two busy cores.
+const COMMAND: Duration = Duration::from_mins(5);
 
 /// The defined networks, each with DHCP and a bridge of its own.
 pub const NETWORKS: [&str; 2] = ["default", "second"];

@@ -16,10 +16,10 @@ use des::{
 use lab::objects::{HOST, SECRET, condition};
 use serde_json::{Value, json};
 
-use crate::environment::Environment;
+use crate::environment::{BOOT_LIMIT, Environment};
 
 /// Limit of an answer of QEMU, which emulates a guest on busy cores meanwhile.
-const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER: Duration = Duration::from_mins(5);
 /// The security type "VNC Authentication".
 const VNC_AUTHENTICATION: u8 = 2;
 
@@ -195,7 +195,7 @@ async fn a_console_is_logged_into_the_pool_of_the_host_until_the_machine_is_dele
     let on = json!({"spec": {"powerState": "Running"}});
     env.machines().merge("vm", &on).await.unwrap();
     let file = logs.join(format!("{domain}.console.log"));
-    lab::wait::until_within(Duration::from_mins(2), "output in the log", async || {
+    lab::wait::until_within(BOOT_LIMIT, "output in the log", async || {
         let text = fs::read(&file).unwrap_or_default();
         Ok(if text.is_empty() { Err("none") } else { Ok(()) })
     })

@@ -17,7 +17,7 @@ use lab::{
 use serde_json::{Value, json};
 
 /// How long a boot may take: QEMU emulates the guest's processor (TCG), beside other guests on two busy cores.
-const BOOT_LIMIT: Duration = Duration::from_mins(10);
+pub(crate) const BOOT_LIMIT: Duration = Duration::from_mins(10);
 
 /// The running programs, in the order in which they are stopped.
 pub(crate) struct Environment {

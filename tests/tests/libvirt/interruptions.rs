@@ -1,11 +1,9 @@
 //! The daemon, QEMU and the controller are killed or frozen: there is never a second domain, and no volume is lost.
 
-use std::time::Duration;
-
 use lab::{objects::condition, wait};
 use serde_json::json;
 
-use crate::environment::Environment;
+use crate::environment::{BOOT_LIMIT, Environment};
 
 #[tokio::test]
 async fn interruptions_lose_no_guest_and_no_volume() {
@@ -33,14 +31,10 @@ async fn a_controller_that_is_killed_between_placement_and_define(env: &mut Envi
     // Killed again as soon as the domain is defined, whether or not it runs.
     let only = env.domain("vm").await;
     let all = || env.libvirt.virsh(&["list", "--all", "--name"]);
-    wait::until_within(
-        Duration::from_mins(1),
-        "the domain to be defined",
-        async || {
-            let reported = all().await?.stdout;
-            Ok(reported.contains(&only).then_some(()).ok_or(reported))
-        },
-    )
+    wait::until_within(BOOT_LIMIT, "the domain to be defined", async || {
+        let reported = all().await?.stdout;
+        Ok(reported.contains(&only).then_some(()).ok_or(reported))
+    })
     .await
     .unwrap();
     env.controller.kill();
@@ -72,7 +66,7 @@ async fn a_daemon_that_does_not_answer(env: &mut Environment) {
     let finalizers = &finalizers["metadata"]["finalizers"];
     assert_eq!(finalizers, &json!(["machine.vitistack.io/cleanup"]));
     env.libvirt.thaw().unwrap();
-    wait::until_within(Duration::from_mins(2), "vm to be gone", async || {
+    wait::until_within(BOOT_LIMIT, "vm to be gone", async || {
         Ok(env
             .machines()
             .find("vm")
@@ -106,7 +100,7 @@ async fn a_guest_that_is_killed(env: &Environment) {
 async fn a_controller_that_is_killed_during_a_deletion(env: &mut Environment) {
     env.machines().delete("killed").await.unwrap();
     let domain = env.domain("killed").await;
-    wait::until_within(Duration::from_mins(2), "the guest to be off", async || {
+    wait::until_within(BOOT_LIMIT, "the guest to be off", async || {
         let reported = env.libvirt.virsh(&["domstate", &domain]).await?;
         // If the domain is undefined already, only its volumes are left.
         Ok((reported.code != 0 || reported.stdout.trim() == "shut off")
@@ -117,17 +111,13 @@ async fn a_controller_that_is_killed_during_a_deletion(env: &mut Environment) {
     .unwrap();
     env.controller.kill();
     env.controller.start_again().unwrap();
-    wait::until_within(
-        Duration::from_mins(2),
-        "the Machine to be gone",
-        async || {
-            Ok(env
-                .machines()
-                .find("killed")
-                .await?
-                .map_or(Ok(()), |it| Err(it["status"].to_string())))
-        },
-    )
+    wait::until_within(BOOT_LIMIT, "the Machine to be gone", async || {
+        Ok(env
+            .machines()
+            .find("killed")
+            .await?
+            .map_or(Ok(()), |it| Err(it["status"].to_string())))
+    })
     .await
     .unwrap();
     assert!(env.domains().await.is_empty());
