@@ -143,6 +143,19 @@ pub struct NormalizedSecretRef {
 }
 
 impl Normalized {
+    /// The group of Machines that are kept apart.
+    pub fn group(&self) -> Option<&NormalizedGroup> {
+        let placement = self.placement.as_ref();
+        placement.map(|placement| &placement.anti_affinity_group)
+    }
+
+    /// What happens to the running guest when its node is drained. Never the cluster's default: it does not depend on how
+    /// KubeVirt is configured.
+    pub fn on_eviction(&self) -> EvictionStrategy {
+        let requested = self.eviction_strategy;
+        requested.unwrap_or(EvictionStrategy::LiveMigrateIfPossible)
+    }
+
     /// Protocol of the screen.
     pub fn display_type(&self) -> DisplayType {
         let display = self.display.as_ref();
@@ -401,14 +414,6 @@ pub struct ExistingDisk {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::ObjectName>")]
     pub volume_name: Option<String>,
-}
-
-impl Normalized {
-    /// The group of Machines that are kept apart.
-    pub fn group(&self) -> Option<&NormalizedGroup> {
-        let placement = self.placement.as_ref();
-        placement.map(|placement| &placement.anti_affinity_group)
-    }
 }
 
 impl ExistingDisk {

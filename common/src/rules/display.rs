@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::api::choice::{Backend, DisplayType, VideoModel};
+use crate::api::choice::{Backend, DisplayType};
 use crate::api::machine::{Console, Display, TemplateDisplay};
 use crate::api::normalized::{
     Normalized, NormalizedConsole, NormalizedDisplay, NormalizedSecretRef,
@@ -99,10 +99,7 @@ fn display(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
     let secret = merged.user().display.as_ref();
     let secret = secret.and_then(|display| display.password_secret_ref.as_ref());
     let kind = display_type(kind_leaf, findings);
-    let video = video_leaf.value.and_then(|_| {
-        let code = Code::UnsupportedVideo;
-        form::choice(video_leaf, VideoModel::Vga, code, findings)
-    });
+    let video = form::given_choice(video_leaf, Code::UnsupportedVideo, findings);
     if let Some(secret) = secret {
         let name = Location::from(PASSWORD).member("name");
         form::secret_name(name, secret.name.as_deref(), findings);

@@ -46,9 +46,19 @@ pub(crate) fn choice<C: Choice>(
     code: Code,
     findings: &mut Findings,
 ) -> Option<C> {
-    let Some(text) = leaf.value else {
-        return Some(default);
-    };
+    match leaf.value {
+        None => Some(default),
+        Some(_) => given_choice(leaf, code, findings),
+    }
+}
+
+/// The value of a closed choice without a default; `None`: there is none, or it is a violation with `code`.
+pub(crate) fn given_choice<C: Choice>(
+    leaf: Leaf<&str>,
+    code: Code,
+    findings: &mut Findings,
+) -> Option<C> {
+    let text = leaf.value?;
     let parsed = C::parse(text);
     if parsed.is_none() {
         findings.deny(unsupported::<C>(leaf.path, text, code));

@@ -89,17 +89,8 @@ pub(crate) fn or_windows(written: Leaf<bool>, merged: &Merged<'_>) -> Leaf<bool>
 /// Rules [`Code::UnsupportedOs`] and [`Code::UnsupportedDrivers`].
 fn os(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
     let merged = subject.merged;
-    let family = family(merged);
-    if let Some(text) = family.value {
-        parts.os = OsFamily::parse(text);
-        if parts.os.is_none() {
-            let code = Code::UnsupportedOs;
-            findings.deny(form::unsupported::<OsFamily>(family.path, text, code));
-        }
-    }
-    let drivers = drivers(merged);
-    if let Some(text) = drivers.value.filter(|text| Drivers::parse(text).is_none()) {
-        let code = Code::UnsupportedDrivers;
-        findings.deny(form::unsupported::<Drivers>(drivers.path, text, code));
-    }
+    parts.os = form::given_choice(family(merged), Code::UnsupportedOs, findings);
+    // Buses and models follow from it; the block has those.
+    let _: Option<Drivers> =
+        form::given_choice(drivers(merged), Code::UnsupportedDrivers, findings);
 }

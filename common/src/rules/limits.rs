@@ -43,14 +43,12 @@ pub(crate) fn truncate_machine(spec: &mut Json<'_>, findings: &mut Findings) {
     items(spec, "disks", DISKS_MAX, findings);
     items(spec, "networks", NETWORKS_MAX, findings);
     items(spec, "cdroms", CDROMS_MAX, findings);
-    if let Some(Json::List(networks)) = spec.get_mut("networks") {
-        for (index, network) in networks.iter_mut().enumerate() {
-            if let Some(Json::List(addresses)) = network.get_mut("ipAddresses") {
-                let path = FieldPath::item("networks", index, "ipAddresses");
-                truncate(addresses, path, CARD_ADDRESSES_MAX, findings);
-            }
-        }
-    }
+    of_each(
+        spec,
+        ("networks", "ipAddresses"),
+        CARD_ADDRESSES_MAX,
+        findings,
+    );
     if let Some(Json::List(order)) = spec.get_mut("bootOrder") {
         order.truncate(BOOT_ORDER_CHECKED_MAX);
     }
@@ -73,6 +71,23 @@ pub(crate) fn truncate_machine(spec: &mut Json<'_>, findings: &mut Findings) {
     }
 }
 
+/// Rule [`Code::TooMany`] for a list in each item of a list.
+fn of_each(
+    spec: &mut Json<'_>,
+    (list, field): (&'static str, &'static str),
+    most: usize,
+    findings: &mut Findings,
+) {
+    let Some(Json::List(items)) = spec.get_mut(list) else {
+        return;
+    };
+    for (index, item) in items.iter_mut().enumerate() {
+        if let Some(Json::List(inner)) = item.get_mut(field) {
+            truncate(inner, FieldPath::item(list, index, field), most, findings);
+        }
+    }
+}
+
 /// Rule [`Code::TooMany`] for the lists of a LibvirtHost as sent, which are truncated as a Machine's
 /// are. VLANs are read up to the first that is not a number: an author who quotes one quotes all, and the
 /// list may have up to [`HOST_VLANS_MAX`] entries, each with the same violation.
@@ -80,14 +95,8 @@ pub(crate) fn truncate_host(spec: &mut Json<'_>, findings: &mut Findings) {
     items(spec, "storage", HOST_CLASSES_MAX, findings);
     items(spec, "imageSources", HOST_SOURCES_MAX, findings);
     items(spec, "existingVolumes", HOST_CLASSES_MAX, findings);
-    if let Some(Json::List(offers)) = spec.get_mut("existingVolumes") {
-        for (index, offer) in offers.iter_mut().enumerate() {
-            if let Some(Json::List(namespaces)) = offer.get_mut("namespaces") {
-                let path = FieldPath::item("existingVolumes", index, "namespaces");
-                truncate(namespaces, path, HOST_NETWORKS_MAX, findings);
-            }
-        }
-    }
+    let namespaces = ("existingVolumes", "namespaces");
+    of_each(spec, namespaces, HOST_NETWORKS_MAX, findings);
     items(spec, "networks", HOST_NETWORKS_MAX, findings);
     let Some(Json::List(networks)) = spec.get_mut("networks") else {
         return;

@@ -1,6 +1,6 @@
 //! Fields of a Machine as a whole: backend, power state, node selector.
 
-use crate::api::choice::{Choice as _, EvictionStrategy, PowerState};
+use crate::api::choice::PowerState;
 use crate::bounds::GRACE_PERIOD_MAX;
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -104,12 +104,8 @@ pub(super) fn requested_eviction_strategy<'a>(merged: &Merged<'a>) -> Leaf<&'a s
 /// Rule [`Code::UnsupportedEvictionStrategy`].
 fn eviction_strategy(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
     let leaf = requested_eviction_strategy(subject.merged);
-    let Some(text) = leaf.value else { return };
-    parts.eviction_strategy = EvictionStrategy::parse(text);
-    if parts.eviction_strategy.is_none() {
-        let code = Code::UnsupportedEvictionStrategy;
-        findings.deny(form::unsupported::<EvictionStrategy>(leaf.path, text, code));
-    }
+    let code = Code::UnsupportedEvictionStrategy;
+    parts.eviction_strategy = form::given_choice(leaf, code, findings);
 }
 
 /// Rule [`Code::InvalidLabel`] for the node selector.

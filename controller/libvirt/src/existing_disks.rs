@@ -3,7 +3,7 @@
 //! ```text
 //! pool ── a folder of this host, which no other pool has ─┐
 //! volume ── qcow2, names no other file ───────────────────┤
-//! every domain, running or defined ── has not the volume ─┼─▶ the guest gets it
+//! every domain, running or defined ── does not use it ────┼─▶ the guest gets it
 //! every volume of the host ── is no overlay of it ────────┘
 //! ```
 //! A guest can write anything into a raw disk, the header of a qcow2 image as well. So no message proposes a command that
@@ -11,10 +11,10 @@
 
 use common::api::choice::Choice as _;
 use common::image_header::{HeaderError, ImageHeader};
-use common::render::libvirt::{Disk, Domain, DomainMetadata, PoolVolume, disk_owner, short_id};
+use common::render::libvirt::{Disk, Domain, DomainMetadata, PoolVolume, is_disk_of};
 use uuid::Uuid;
 
-use crate::access::{AccessError, Connection, DomainDisks, Result, Volume};
+use crate::access::{AccessError, Connection, DomainDisks, Pool, Result, Volume};
 use crate::guard::Guard;
 use crate::images::check::{file, parse_file};
 use crate::parts::{existing_pool_fault, pool_fault};
@@ -32,8 +32,9 @@ pub(crate) enum Unusable {
     Unfit(String),
 }
 
-/// What a volume is compared with: the other domains of the host, and all its volumes.
+/// What a volume is compared with: the other domains of the host, and all its pools and volumes.
 pub(crate) struct Others {
+    pools: Vec<Pool>,
     domains: Vec<DomainDisks>,
     volumes: Vec<Volume>,
 }
@@ -52,19 +53,30 @@ impl Others {
                 found => volumes.extend(found.unwrap_or_default()),
             }
         }
-        Self::new(host, own, volumes)
+        Self::new(host, own, pools, volumes)
     }
 
     /// As they are now. Refused if a pool cannot be read: an overlay may be in it.
     fn now(host: &mut dyn Connection, own: Uuid, guard: &Guard) -> Result<Self> {
         let volumes = read_all_pools(host, guard)?.into_iter();
-        Self::new(host, own, volumes.map(|(_, volume)| volume).collect())
+        let volumes = volumes.map(|(_, volume)| volume).collect();
+        let pools = host.pools()?;
+        Self::new(host, own, pools, volumes)
     }
 
-    fn new(host: &mut dyn Connection, own: Uuid, volumes: Vec<Volume>) -> Result<Self> {
+    fn new(
+        host: &mut dyn Connection,
+        own: Uuid,
+        pools: Vec<Pool>,
+        volumes: Vec<Volume>,
+    ) -> Result<Self> {
         let mut domains = host.disks_of_all()?;
         domains.retain(|domain| domain.uuid != own);
-        Ok(Self { domains, volumes })
+        Ok(Self {
+            pools,
+            domains,
+            volumes,
+        })
     }
 
     /// Why the guest of a Machine in this namespace does not get a volume; `None`: it may. The volume is there.
@@ -74,7 +86,7 @@ impl Others {
         (pool, volume): (&str, &Volume),
         namespace: &str,
     ) -> Result<Option<Unusable>> {
-        let unfit = match existing_pool_fault(&host.pools()?, pool) {
+        let unfit = match existing_pool_fault(&self.pools, pool) {
             Some(why) => Some(format!("cannot be used: {why}")),
             None => unfit(host, pool, volume)?,
         };
@@ -120,7 +132,7 @@ impl Others {
     }
 }
 
-/// Why no guest gets the volume, whoever else has it; `None`: it is a qcow2 file that names no other one.
+/// Why the volume cannot be a disk of any guest; `None`: it is a qcow2 file, and its header refers to no other file.
 fn unfit(host: &mut dyn Connection, pool: &str, volume: &Volume) -> Result<Option<String>> {
     if volume.format != FORMAT {
         return Ok(Some(not_qcow2(&volume.format)));
@@ -136,7 +148,7 @@ fn unfit(host: &mut dyn Connection, pool: &str, volume: &Volume) -> Result<Optio
         Err(HeaderError::DataFile | HeaderError::BackingFileName) => {
             "names another file in its header".to_owned()
         }
-        Err(_) => "has a header that is none of a whole qcow2 file".to_owned(),
+        Err(_) => "has no valid header of a qcow2 file".to_owned(),
     };
     Ok(Some(format!(
         "{what}, and a guest may have written that: write the disk into a file of its own, in the format in which its last domain had it (qemu-img convert -f raw -O qcow2 for a raw disk)"
@@ -158,12 +170,9 @@ pub(crate) fn check_free<'d>(
     disks: impl IntoIterator<Item = &'d Disk>,
 ) -> Result<()> {
     let mut existing = Vec::new();
-    for disk in disks
-        .into_iter()
-        .filter(|disk| disk.is_ours() && !disk.cdrom)
-    {
+    for disk in disks.into_iter().filter(|disk| disk.is_our_disk()) {
         match &disk.volume {
-            Some(volume) if is_made_for(&volume.volume, owner) => {}
+            Some(volume) if is_disk_of(&volume.volume, owner) => {}
             Some(volume) => existing.push(volume),
             None => {
                 let name = disk.name();
@@ -210,11 +219,6 @@ pub(crate) fn check_free<'d>(
     Ok(())
 }
 
-/// Whether a volume was made as a disk of the Machine with this uid.
-fn is_made_for(volume: &str, machine_uid: &str) -> bool {
-    disk_owner(volume) == Some(short_id(machine_uid).as_str())
-}
-
 /// The disks that the domain is defined with. A definition that cannot be read may have any.
 pub(crate) fn defined_disks(host: &mut dyn Connection, uuid: Uuid) -> Result<Vec<Disk>> {
     match host.domain(uuid)? {
@@ -229,14 +233,9 @@ fn parse(text: &str) -> Result<Vec<Disk>> {
     Ok(domain.disks)
 }
 
-/// Whether a domain has a disk on a volume that existed before its Machine: one that its metadata does not record.
+/// Whether a domain has a disk on a volume that existed before its Machine: one that was not made as a disk of it.
 pub(crate) fn has_existing(domain: &Domain, metadata: &DomainMetadata) -> bool {
-    let mut disks = domain
-        .disks
-        .iter()
-        .filter(|disk| disk.is_ours() && !disk.cdrom);
-    disks.any(|disk| {
-        let volume = disk.volume.as_ref();
-        volume.is_some_and(|volume| !is_made_for(&volume.volume, &metadata.uid))
-    })
+    let disks = domain.disks.iter().filter(|disk| disk.is_our_disk());
+    let mut volumes = disks.filter_map(|disk| disk.volume.as_ref());
+    volumes.any(|volume| !is_disk_of(&volume.volume, &metadata.uid))
 }

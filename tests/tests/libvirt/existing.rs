@@ -85,10 +85,10 @@ async fn a_guest_boots_from_an_existing_volume_and_the_next_machine_finds_what_i
     let held = env.machines();
     let held = held.until_condition("second", "StorageReady", "False", "VolumeInUse");
     let held = held.await.unwrap();
-    let told = held["status"]["conditions"].to_string();
+    let conditions = held["status"]["conditions"].to_string();
     assert!(
-        told.contains("is used by another domain of the host"),
-        "{told}"
+        conditions.contains("is used by another domain of the host"),
+        "{conditions}"
     );
     assert_eq!(env.domains().await, ["theirs".to_owned()].into());
     env.virsh(&["undefine", "theirs"]).await;

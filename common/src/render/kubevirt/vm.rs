@@ -10,7 +10,7 @@ use super::types::{
     Cpu, Domain, InstanceSpec, MachineKind, Memory, Template, TemplateMetadata, VirtualMachine,
     VirtualMachineSpec,
 };
-use crate::api::choice::{Choice as _, EvictionStrategy, PowerState};
+use crate::api::choice::{Choice as _, PowerState};
 use crate::api::normalized::{Normalized, NormalizedMemory};
 use crate::names;
 use crate::quantity::Bytes;
@@ -74,7 +74,7 @@ pub fn virtual_machine(input: &VirtualMachineInput<'_>) -> VirtualMachine {
                 affinity: placement::affinity(machine, block),
                 architecture: "amd64".into(),
                 domain,
-                eviction_strategy: eviction_strategy(block).as_str().to_owned(),
+                eviction_strategy: block.on_eviction().as_str().to_owned(),
                 networks,
                 node_selector: block.node_selector.clone(),
                 termination_grace_period_seconds: block.termination_grace_period_seconds,
@@ -93,12 +93,6 @@ pub fn virtual_machine(input: &VirtualMachineInput<'_>) -> VirtualMachine {
         metadata,
         spec,
     }
-}
-
-/// Never the cluster's default: what happens to a guest does not depend on how KubeVirt is configured.
-fn eviction_strategy(block: &Normalized) -> EvictionStrategy {
-    let requested = block.eviction_strategy;
-    requested.unwrap_or(EvictionStrategy::LiveMigrateIfPossible)
 }
 
 /// `spec.runStrategy`. KubeVirt's older `spec.running` is deprecated and cannot be set beside it.

@@ -180,6 +180,11 @@ impl Disk {
         self.alias.starts_with(ALIAS_DISK)
     }
 
+    /// Whether it is a disk that this operator created, and no drive.
+    pub fn is_our_disk(&self) -> bool {
+        self.is_ours() && !self.cdrom
+    }
+
     /// Name of the disk in the Machine; the target for a disk of another owner.
     pub fn name(&self) -> &str {
         let name = self.alias.strip_prefix(ALIAS_DISK);

@@ -118,8 +118,7 @@ impl Domain {
     }
 
     fn disks(&self, running: &Self, differences: &mut Differences) {
-        let pluggable =
-            |disk: &Disk| disk.is_ours() && !disk.cdrom && running.can_hotplug_disk(disk);
+        let pluggable = |disk: &Disk| disk.is_our_disk() && running.can_hotplug_disk(disk);
         for current in without_seed(&running.disks) {
             if !self.disks.iter().any(|it| it.alias == current.alias) {
                 let live = pluggable(current) && running.can_unplug_at(current.address.as_ref());

@@ -122,6 +122,11 @@ pub fn disk_owner(volume: &str) -> Option<&str> {
     volume_owner(volume).filter(|_| is_disk)
 }
 
+/// Whether a volume was made as a disk of the Machine, or is an attempt to fill one.
+pub fn is_disk_of(volume: &str, machine_uid: &str) -> bool {
+    disk_owner(volume).is_some_and(|digits| digits == short_id(machine_uid))
+}
+
 /// Whether a volume has a name that only the controller gives: a disk or a seed of any Machine, a fetched image, or a
 /// marker of one. No image of a Machine may name such a volume: a guest writes its disk, and an image was fetched for
 /// those who named its URL.

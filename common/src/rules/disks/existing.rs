@@ -56,8 +56,9 @@ pub(crate) fn own<'m, 'a>(
     disks.filter(move |item| source(item, backend).value.is_none())
 }
 
-/// A template has no backend. Its volumes are those of KubeVirt: a volume of a host is no template's.
-fn assumed(merged: &Merged<'_>, backend: Backend) -> Backend {
+/// The backend whose volumes a spec names. A template has no backend. Its volumes are those of KubeVirt: a volume of a
+/// host is no template's.
+pub(super) fn assumed(merged: &Merged<'_>, backend: Backend) -> Backend {
     match merged.base() {
         Base::IsTemplate => Backend::Kubevirt,
         _ => backend,

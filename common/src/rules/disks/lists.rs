@@ -93,10 +93,7 @@ fn unique_names(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
 /// of KubeVirt applies.
 fn unique_volumes(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
     let merged = subject.merged;
-    let backend = match merged.base() {
-        Base::IsTemplate => Backend::Kubevirt,
-        _ => subject.backend,
-    };
+    let backend = existing::assumed(merged, subject.backend);
     let mut seen = BTreeMap::new();
     for item in &merged.disks {
         let existing = existing::source(item, backend);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::choice::{Backend, EvictionStrategy};
+use crate::api::choice::Backend;
 use crate::api::normalized::Normalized;
 use crate::field_path::FieldPath;
 use crate::normalize::Merged;
@@ -47,13 +47,8 @@ fn firmware_state(
             |seconds| format!("{seconds} s"),
         )
     };
-    let strategy = |block: &Normalized| {
-        block
-            .eviction_strategy
-            .unwrap_or(EvictionStrategy::LiveMigrateIfPossible)
-    };
     let path = machine::requested_eviction_strategy(merged).path;
-    let change = (strategy(old), strategy(new));
+    let change = (old.on_eviction(), new.on_eviction());
     warnings.field(Field::EvictionStrategy, path, change, false);
     let group = |block: &Normalized| {
         let group = block.group();

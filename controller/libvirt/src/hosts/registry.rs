@@ -7,7 +7,7 @@ use common::api::libvirt_host::HostResources;
 use common::render::libvirt::domain_uuid;
 use controller_core::cache::Cache;
 use controller_core::caches::Caches;
-use controller_core::machine::{Machine, NO_RESOURCES};
+use controller_core::machine::{CachedMachine, HostBinding, Machine, NO_RESOURCES};
 use controller_core::objects::Meta as _;
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 
@@ -295,15 +295,11 @@ impl Hosts {
     fn groups(&self, host: &str, caches: &Caches) -> Vec<Member> {
         let promised = self.promised();
         let machines = caches.machines.state();
-        let members = machines.iter().filter_map(|machine| {
-            let place = machine.binding.as_ref()?;
-            let promised = promised.get(machine.uid());
-            let here = promised.map_or(place.host.as_deref(), |(name, _)| Some(name));
-            let group = place.group.clone().filter(|_| here == Some(host))?;
+        let members = bound_to(&promised, host, &machines).filter_map(|(machine, place, _)| {
             Some(Member {
                 namespace: machine.namespace().to_owned(),
                 name: machine.name().to_owned(),
-                group,
+                group: place.group.clone()?,
             })
         });
         members.collect()
@@ -380,6 +376,22 @@ impl Hosts {
     }
 }
 
+/// The Machines that are bound to a host, each with what it was promised there. A promise is newer than the status in the
+/// cache.
+fn bound_to<'m>(
+    promised: &'m HashMap<String, (String, HostResources)>,
+    host: &'m str,
+    machines: &'m [Arc<CachedMachine>],
+) -> impl Iterator<Item = (&'m CachedMachine, &'m HostBinding, Option<HostResources>)> {
+    machines.iter().filter_map(move |machine| {
+        let place = machine.binding.as_ref()?;
+        let promised = promised.get(machine.uid());
+        let here = promised.map_or(place.host.as_deref(), |(name, _)| Some(name));
+        let size = promised.map(|(_, size)| *size);
+        (here == Some(host)).then_some((&**machine, &**place, size))
+    })
+}
+
 /// What is allocated on a host, without what `except`, the uid of a Machine, has there.
 fn allocated_on(
     promised: &HashMap<String, (String, HostResources)>,
@@ -389,15 +401,11 @@ fn allocated_on(
     except: Option<&str>,
 ) -> HostResources {
     let machines = caches.machines.state();
-    let bound = machines.iter().filter_map(|machine| {
-        let place = machine.binding.as_ref()?;
-        let promised = promised.get(machine.uid());
-        let here = promised.map_or(place.host.as_deref(), |(name, _)| Some(name));
-        (here == Some(host.name())).then(|| BoundMachine {
-            uid: machine.uid(),
-            requested: place.requested,
-            promised: promised.map(|(_, size)| *size),
-        })
+    let bound = bound_to(promised, host.name(), &machines);
+    let bound = bound.map(|(machine, place, promised)| BoundMachine {
+        uid: machine.uid(),
+        requested: place.requested,
+        promised,
     });
     let bound: Vec<_> = bound
         .filter(|machine| Some(machine.uid) != except)

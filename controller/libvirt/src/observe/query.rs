@@ -173,8 +173,8 @@ impl HostQuery {
         }
         if !self.deleting {
             answer.look_for_space(host, &self.sizes, self.factor)?;
+            answer.read_unusable(host, self.uuid, &self.existing, &self.namespace)?;
         }
-        answer.read_unusable(host, self.uuid, &self.existing, &self.namespace)?;
         answer.read_dhcp(host, self.has_addresses)?;
         answer.read_leases(host)?;
         Ok(answer)

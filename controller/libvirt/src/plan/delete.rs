@@ -125,14 +125,12 @@ fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
         volumes: kept,
     });
     let undefine = guest.map(|guest| {
+        let known = guest.defined.as_ref().zip(guest.metadata.as_ref());
         // A volume that existed before the Machine is a disk that is kept.
-        let metadata = guest.metadata.as_ref();
-        let existing = guest.defined.as_ref().zip(metadata);
-        if existing.is_none_or(|(domain, metadata)| has_existing(domain, metadata)) {
-            return Action::Undefine(FirmwareState::Keep);
-        }
-        let state = |metadata| firmware_state(&recorded(machine, metadata, &view.spec));
-        Action::Undefine(metadata.map_or(FirmwareState::Keep, state))
+        let own = known.filter(|(domain, metadata)| !has_existing(domain, metadata));
+        let state =
+            own.map(|(_, metadata)| firmware_state(&recorded(machine, metadata, &view.spec)));
+        Action::Undefine(state.unwrap_or(FirmwareState::Keep))
     });
     let volumes = volumes.into_iter().map(Action::DeleteVolume);
     let log = console_log(machine, view, guest);

@@ -109,6 +109,6 @@ fn existing(
 /// The volume that the disk of this name has in the domain's definition.
 fn defined<'v>(disk: &ExistingDisk, view: &'v HostView) -> Option<&'v PoolVolume> {
     let defined = view.guest.as_ref()?.defined.as_ref()?;
-    let is_same = |it: &&Disk| it.is_ours() && !it.cdrom && it.name() == disk.name;
+    let is_same = |it: &&Disk| it.is_our_disk() && it.name() == disk.name;
     defined.disks.iter().find(is_same)?.volume.as_ref()
 }

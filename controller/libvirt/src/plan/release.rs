@@ -9,7 +9,7 @@ use common::api::normalized::Normalized;
 use common::api::status::VolumeStatus;
 use common::names;
 use common::quantity::Bytes;
-use common::render::libvirt::{DomainMetadata, VolumeRecord, disk_owner, short_id};
+use common::render::libvirt::{DomainMetadata, VolumeRecord, is_disk_of};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
@@ -92,9 +92,8 @@ pub(super) fn kept_volumes(
     block: &Normalized,
     view: &HostView,
 ) -> Vec<VolumeStatus> {
-    let is_of_disk = |pool: &str, name: &str| {
-        disk_owner(name) == Some(short_id(machine.uid()).as_str()) && is_whole(view, pool, name)
-    };
+    let is_of_disk =
+        |pool: &str, name: &str| is_disk_of(name, machine.uid()) && is_whole(view, pool, name);
     let ours = view.volumes.iter();
     let ours = ours.filter(|((pool, name), _)| is_of_disk(pool, name));
     let left = ours.filter_map(|((_, name), volume)| {

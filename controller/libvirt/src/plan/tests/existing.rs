@@ -189,9 +189,9 @@ fn a_volume_that_names_other_files_or_is_raw_is_not_given_to_the_guest() {
         change(&env, |volume| (volume.content, volume.raw) = (content, raw));
         env.settle();
         assert_eq!(reported(&env, "StorageReady"), ("False", "VolumeFailed"));
-        let told = message(&env, "StorageReady");
-        assert!(told.contains(part), "{told}");
-        assert!(!told.contains("convert -O"), "{told}");
+        let text = message(&env, "StorageReady");
+        assert!(text.contains(part), "{text}");
+        assert!(!text.contains("convert -O"), "{text}");
         assert_eq!(state(&env), None);
     }
 }
@@ -233,8 +233,8 @@ fn a_volume_with_an_overlay_in_any_pool_is_not_given_to_the_guest() {
         drop(state);
         env.settle();
         assert_eq!(reported(&env, "StorageReady"), ("False", "VolumeInUse"));
-        let told = message(&env, "StorageReady");
-        assert!(told.contains("used by an overlay of it"), "{told}");
+        let text = message(&env, "StorageReady");
+        assert!(text.contains("used by an overlay of it"), "{text}");
     }
 }
 
@@ -250,8 +250,8 @@ fn a_domain_with_a_pool_that_is_gone_may_have_the_volume() {
     env.host.state().pools.remove("gone");
     env.settle();
     assert_eq!(reported(&env, "StorageReady"), ("False", "VolumeInUse"));
-    let told = message(&env, "StorageReady");
-    assert!(told.contains("perhaps a domain"), "{told}");
+    let text = message(&env, "StorageReady");
+    assert!(text.contains("perhaps a domain"), "{text}");
 }
 
 /// The digits of the Machine in a name do not make a volume its own.
