@@ -214,3 +214,48 @@ async fn a_refusal_by_the_api_server_is_reported_in_a_condition() {
     quotas.delete("tight").await.unwrap();
     machines.until_phase("web", "Running").await.unwrap();
 }
+
+/// A field that KubeVirt does not take is warned about at the prompt; KubeVirt's refusal is in a condition until an
+/// administrator enables the gate.
+#[tokio::test]
+async fn a_field_that_needs_a_feature_gate_is_warned_about_and_waits_for_it() {
+    let env = Environment::new().await;
+    let kubectl = env.lab.kubectl();
+    let web = machine(
+        "web",
+        &json!({"template": "small", "display": {"video": "virtio"}}),
+    );
+    let answers = async |dry_run: &str, part: &str, is_expected: bool| {
+        // The watch on the KubeVirt object, and the API server's on the policy, follow a moment later.
+        wait::until(&format!("{is_expected} for {part:?}"), async || {
+            let apply = ["apply", dry_run, "-f", "-"];
+            let output = kubectl.run_with(&apply, web.to_string()).await?;
+            let says = output.stderr.contains(part) == is_expected;
+            Ok(says.then_some(()).ok_or(output))
+        })
+        .await
+        .unwrap();
+    };
+    let (dry_run, warning) = ("--dry-run=server", "[KubevirtFeatureMissing]");
+    answers(dry_run, warning, false).await;
+
+    env.simulator.install(8, &[]).await.unwrap();
+    answers(dry_run, "spec.display.video: needs KubeVirt's feature gate VideoConfig, which is not enabled on this cluster (v1.8.0)", true).await;
+    answers("--dry-run=none", warning, true).await;
+    let machines = env.machines();
+    let refused = machines.until("web", "to report KubeVirt's refusal", |web| {
+        let message = condition_message(web, "Ready");
+        message
+            .is_some_and(|message| message.contains("the VideoConfig feature gate is not enabled"))
+    });
+    refused.await.unwrap();
+    assert_eq!(env.objects(VM).list().await.unwrap(), [Value::Null; 0]);
+
+    env.simulator.install(8, &["VideoConfig"]).await.unwrap();
+    machines.until_phase("web", "Running").await.unwrap();
+    // What the Machine has already is not warned about again; a new Machine is not either.
+    answers(dry_run, warning, false).await;
+    let vm = env.objects(VM).get("web").await.unwrap();
+    let devices = &vm["spec"]["template"]["spec"]["domain"]["devices"];
+    assert_eq!(devices["video"]["type"], "virtio");
+}

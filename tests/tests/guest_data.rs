@@ -5,7 +5,7 @@ mod environment;
 
 use std::fs;
 
-use lab::objects::{SECRET, TEMPLATE, VM};
+use lab::objects::{SECRET, TEMPLATE, VM, condition};
 use serde_json::{Value, json};
 
 use environment::{Environment, machine};
@@ -127,4 +127,41 @@ async fn a_fault_in_an_object_is_refused_at_its_path() {
         let refused = env.lab.apply(&machine("web", &spec)).await.unwrap_err();
         assert!(format!("{refused:#}").contains(causes), "{refused:#}");
     }
+}
+
+/// The kubelet waits for the Secret without a word to the VirtualMachine; the Machine names it.
+#[tokio::test]
+async fn an_answer_file_of_windows_setup_reaches_the_guest_from_its_secret() {
+    let env = Environment::new().await;
+    let spec = json!({
+        "template": "small", "os": "windows",
+        "cloudInit": {"sysprep": {"secretRef": {"name": "answers"}}},
+    });
+    env.apply(&machine("win", &spec)).await;
+    let machines = env.machines();
+    let waits = machines.until("win", "to name the Secret", |win| {
+        let ready = condition(win, "Ready");
+        let message = ready["message"].as_str().unwrap_or_default();
+        ready["reason"] == "CloudInitSecretNotFound" && message.contains("Secret 'answers'")
+    });
+    waits.await.unwrap();
+    env.apply(&json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "answers", "namespace": "default"},
+        "stringData": {"autounattend.xml": "<unattend/>"},
+    }))
+    .await;
+    machines.until_phase("win", "Running").await.unwrap();
+    let vm = env.objects(VM).get("win").await.unwrap();
+    assert_eq!(
+        volume(&vm)["sysprep"],
+        json!({"secret": {"name": "answers"}})
+    );
+    let disks = vm["spec"]["template"]["spec"]["domain"]["devices"]["disks"].as_array();
+    let mut disks = disks.unwrap().iter();
+    let drive = disks.find(|disk| disk["name"] == "cloudinitdisk").unwrap();
+    assert_eq!(drive["cdrom"]["bus"], "sata");
+    // The answers stay in the user's Secret.
+    let copy = env.objects(SECRET).find("win-cloudinit").await.unwrap();
+    assert_eq!(copy, None);
 }

@@ -7,6 +7,7 @@
 //! segments   which network cards receive each other's frames
 //! claims     PersistentVolumeClaims and the Machines that they were created for
 //! hosts      what each libvirt host offers
+//! kubevirt   the release of KubeVirt and its feature gates
 //! policies   MachinePolicies, and the labels of namespaces by which they are selected
 //! ```
 
@@ -15,6 +16,7 @@ mod excess;
 mod hosts;
 mod ipam;
 mod kept;
+mod kubevirt;
 mod machines;
 mod policies;
 mod segments;
@@ -33,6 +35,7 @@ pub use self::kept::{
     Asking, Counted, KeptByNamespace, kept_by_namespace, kept_disks, usage_beside,
     usage_of_namespace,
 };
+pub use self::kubevirt::{Feature, KubevirtRow, Lacking, Release, VIDEO_CONFIG};
 pub(crate) use self::machines::volume_key;
 pub use self::machines::{Card, ClaimUser, MachineName, MachineRow, Machines, OtherCard};
 pub use self::policies::{Bridge, Labels, Limits, Policy, Quota, policies_of, vlan_range};
@@ -107,6 +110,8 @@ pub trait Catalog {
     /// All `LibvirtHost`s, sorted by name. Called only for Machines on libvirt, if a template names an unknown
     /// storage class, and if two Machines have one MAC address.
     fn hosts(&self) -> Vec<Arc<HostRow>>;
+    /// How KubeVirt is configured; `None`: it is not installed, or that is not known.
+    fn kubevirt(&self) -> Option<Arc<KubevirtRow>>;
     /// The derived MAC address of a network card whose spec has none.
     fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac;
     /// The cards of other Machines of all namespaces that have this address, on whichever segment.
@@ -206,6 +211,8 @@ pub struct StaticCatalog {
     pub networks: BTreeMap<String, BTreeMap<String, NetworkRow>>,
     /// `LibvirtHost`s, by name.
     pub hosts: Vec<Arc<HostRow>>,
+    /// How KubeVirt is configured.
+    pub kubevirt: Option<Arc<KubevirtRow>>,
     /// Uid of the cluster, from which MAC addresses are derived.
     pub cluster: String,
     /// Machines of all namespaces.
@@ -261,6 +268,10 @@ impl Catalog for StaticCatalog {
 
     fn hosts(&self) -> Vec<Arc<HostRow>> {
         self.hosts.clone()
+    }
+
+    fn kubevirt(&self) -> Option<Arc<KubevirtRow>> {
+        self.kubevirt.clone()
     }
 
     fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac {

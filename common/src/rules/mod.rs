@@ -29,6 +29,7 @@ mod image_names;
 mod image_url;
 mod images;
 mod ipam;
+mod kubevirt;
 mod libvirt;
 pub(crate) mod libvirthosts;
 pub(crate) mod limits;
@@ -88,6 +89,7 @@ pub const ALL: &[&[Rule]] = &[
     image_names::RULES,
     classes::RULES,
     libvirt::RULES,
+    kubevirt::RULES,
     hosts::RULES,
     room::RULES,
     uniqueness::RULES,

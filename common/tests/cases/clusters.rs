@@ -1,6 +1,6 @@
 //! Reads `catalogs.yaml` into catalogs of the rules. Test crates include this file with `#[path]`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use common::api::machine_policy::MachinePolicySpec;
 use common::api::network::Ipam;
 use common::api::template::TemplateContent;
 use common::catalog::{
-    Card, Claims, HostRow, ImageRow, Labels, MachineName, MachineRow, Machines, NetworkRow, Policy,
-    StaticCatalog, StorageClassRow, TemplateRow, Usage, amount,
+    Card, Claims, HostRow, ImageRow, KubevirtRow, Labels, MachineName, MachineRow, Machines,
+    NetworkRow, Policy, StaticCatalog, StorageClassRow, TemplateRow, Usage, amount,
 };
 use common::mac::Mac;
 use common::quantity::Bytes;
@@ -76,9 +76,19 @@ struct Cluster {
     /// MachinePolicies by name.
     #[serde(default)]
     policies: BTreeMap<String, MachinePolicySpec>,
+    kubevirt: Option<KubeVirt>,
     /// Labels of the namespace of every object.
     #[serde(default)]
     namespace: Labels,
+}
+
+/// The settings of KubeVirt.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct KubeVirt {
+    version: String,
+    #[serde(default)]
+    feature_gates: BTreeSet<String>,
 }
 
 /// Bridges and VLANs by name of the network.
@@ -186,6 +196,13 @@ impl From<Cluster> for StaticCatalog {
                     Arc::new(row)
                 })
                 .collect(),
+            kubevirt: cluster.kubevirt.map(|kubevirt| {
+                Arc::new(KubevirtRow {
+                    version: kubevirt.version,
+                    enabled: kubevirt.feature_gates,
+                    ..KubevirtRow::default()
+                })
+            }),
             cluster: CLUSTER.to_owned(),
             machines: machines(cluster.machines),
             claims: claims(

@@ -142,6 +142,11 @@ pub trait Cacheable: Meta + Serialize + DeserializeOwned {
     /// The summary of this object.
     fn summary(&self) -> Self::Summary;
 
+    /// Name of the Machine by which the cache finds the object.
+    fn indexed_machine(&self) -> Option<&str> {
+        self.machine()
+    }
+
     /// Drops what the controller never reads, before the object is cached.
     fn prune(&mut self) {
         prune(self.meta_mut());

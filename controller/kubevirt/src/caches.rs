@@ -1,5 +1,6 @@
 //! The caches of KubeVirt's, CDI's and Multus' objects.
 
+use common::catalog::KubevirtRow;
 use controller_core::cache::{Cache, State};
 use controller_core::machine_addresses::{Attachments, Guests};
 use controller_core::network_usage::GuestAttachments;
@@ -7,8 +8,7 @@ use controller_core::objects::{Meta as _, Secret};
 use runtime::checks::Check;
 
 use crate::objects::{
-    Attachment, Claim, DataVolume, GuestPod, GuestSummary, Installation, Instance, Settings,
-    VirtualMachine,
+    Attachment, Claim, DataVolume, GuestPod, GuestSummary, Installation, Instance, VirtualMachine,
 };
 
 /// Caches of the objects that Machines consist of on KubeVirt. Clones share them.
@@ -29,7 +29,7 @@ pub struct KubeVirtCaches {
 
 impl KubeVirtCaches {
     /// How KubeVirt is configured; `None`: that is not known.
-    pub(crate) fn settings(&self) -> Option<Settings> {
+    pub(crate) fn settings(&self) -> Option<KubevirtRow> {
         let mut settings = None;
         self.installations
             .for_each_summary(|_, known| settings = Some(known.clone()));

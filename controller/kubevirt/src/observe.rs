@@ -161,6 +161,20 @@ fn may_have_state(machine: &Machine, observed: &Observed) -> bool {
         || tpm.is_some_and(|tpm| tpm.persistent == Some(true))
 }
 
+/// The claims of a Machine's disks by name, and those that KubeVirt made for the state of its guest.
+fn claims_of(
+    cluster: &KubeVirtCaches,
+    namespace: &str,
+    machine: &str,
+) -> (BTreeMap<String, Arc<Claim>>, Vec<Claim>) {
+    let claims = cluster.claims.of_machine(namespace, machine).into_iter();
+    let (states, own): (Vec<_>, _) = claims.partition(|claim| claim.has_state_of(machine));
+    (
+        by_name(own),
+        states.into_iter().map(Arc::unwrap_or_clone).collect(),
+    )
+}
+
 /// The part of the observation that comes from the caches.
 fn known(observer: &Observer, machine: &Machine) -> Observed {
     let Observer {
@@ -170,7 +184,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         ..
     } = observer;
     let (namespace, name) = (machine.namespace(), machine.name());
-    let mut claims = by_name(cluster.claims.of_machine(namespace, name));
+    let (mut claims, state_claims) = claims_of(cluster, namespace, name);
     let mut data_volumes = by_name(cluster.data_volumes.of_machine(namespace, name));
     let instance = cluster.instances.get(namespace, name);
     let desired = machine.desired();
@@ -247,7 +261,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         claims,
         existing: existing(observer, machine),
         taken,
-        state_claims: vec![],
+        state_claims,
         data_volumes,
         sources,
         image_namespace: observer.image_namespace.clone(),

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use common::api::choice::Phase;
-use common::catalog::amount;
+use common::catalog::{KubevirtRow, amount};
 use common::names;
 use common::render::kubevirt::attachment_name;
 use controller_core::address_index::AddressIndex;
@@ -19,14 +19,14 @@ use controller_core::cache::Change;
 use controller_core::caches::machines_where;
 use controller_core::machine::CachedMachine;
 use controller_core::network_usage::NamespaceQueue;
-use controller_core::objects::Meta;
+use controller_core::objects::{Cacheable as _, Meta};
 use controller_core::quota::shares::Quotas;
 use controller_core::watch::{Watches, machine_by_label, machine_by_name, watch_config};
 use kube::runtime::reflector::{ObjectRef, Store};
 
 use crate::caches::KubeVirtCaches;
 use crate::metrics;
-use crate::objects::{Claim, DataVolume, Installation, Settings, attachments};
+use crate::objects::{Claim, DataVolume, Installation, attachments};
 
 /// Starts the watches that fill the caches.
 pub fn start(watches: &mut Watches<'_>) -> KubeVirtCaches {
@@ -43,18 +43,25 @@ fn watch_installation(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
         watch_config(),
         &cluster.installations,
         |change, machines| {
-            let settings = |object: &Option<Arc<Installation>>| Some(object.as_ref()?.settings());
-            let new = settings(&change.new);
-            if settings(&change.old) == new {
+            let row = |object: &Option<Arc<Installation>>| Some(object.as_ref()?.summary());
+            let new = row(&change.new);
+            if row(&change.old) == new {
                 return vec![];
             }
-            if let Some(Settings {
+            if let Some(KubevirtRow {
                 version,
-                gates,
+                enabled,
+                disabled,
                 migrates,
             }) = new
             {
-                tracing::info!(version, ?gates, migrates, "read the settings of KubeVirt");
+                tracing::info!(
+                    version,
+                    ?enabled,
+                    ?disabled,
+                    migrates,
+                    "read the settings of KubeVirt"
+                );
             }
             machines_where(machines, |_| true)
         },
@@ -137,6 +144,7 @@ fn watch_parts(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
         move |change, _| {
             metrics::claim_changed(change);
             let mut concerned = with_claim(change, &address_index);
+            concerned.extend(with_state(change));
             concerned.extend(count_claim(change, &quotas));
             concerned
         },
@@ -207,6 +215,13 @@ fn count_claim(change: &Change<Claim>, quotas: &Quotas) -> Vec<ObjectRef<CachedM
     let is_gone = change.new.as_ref().is_none_or(|claim| claim.is_deleting());
     let gone = change.object().filter(|_| is_gone);
     gone.map_or_else(Vec::new, |claim| quotas.held_in(claim.namespace()))
+}
+
+/// The Machine whose guest has its state on a claim.
+fn with_state(change: &Change<Claim>) -> Option<ObjectRef<CachedMachine>> {
+    let claim = change.object()?;
+    let guest = claim.label(names::LABEL_STATE)?;
+    Some(ObjectRef::new(guest).within(claim.namespace()))
 }
 
 /// The Machine on the label, and those that have a disk whose claim would have the object's name.

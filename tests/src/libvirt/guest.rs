@@ -51,6 +51,9 @@ pub struct Report {
     /// The file `network-config`.
     #[serde(deserialize_with = "text")]
     pub network_config: String,
+    /// The answer file of Windows Setup.
+    #[serde(deserialize_with = "text")]
+    pub answers: String,
     /// The size of each disk in bytes, by its name in the guest.
     pub disks: BTreeMap<String, u64>,
     /// The serial number of each disk on the bus virtio, by its name in the guest; empty for one without.

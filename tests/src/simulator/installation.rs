@@ -1,14 +1,18 @@
 //! The `KubeVirt` object, in which an administrator configures KubeVirt.
 
 use anyhow::Result;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::{
+    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+    core::v1::Namespace,
+};
 use kube::{
     Api,
-    api::{ObjectMeta, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Context, Kind, Simulator};
+use super::{Context, Kind, Simulator, machine::MACHINE};
+use crate::wait;
 
 const KUBEVIRT: Kind = Kind {
     group: "kubevirt.io",
@@ -22,6 +26,12 @@ const NAME: &str = "kubevirt";
 
 /// The version that the scenarios imitate.
 const VERSION: &str = "v1.9.0";
+
+/// The minor release of KubeVirt 1 in which the gate `VideoConfig` is general.
+const VIDEO_IS_GENERAL: u32 = 9;
+
+/// Name of the policy that refuses what the installed version does not take.
+const POLICY: &str = "virt-api-feature-gates";
 
 /// Creates the object with its namespace; a simulator that was started again finds them.
 pub(super) async fn create(context: &Context) -> Result<()> {
@@ -63,4 +73,86 @@ impl Simulator {
         objects.patch(NAME, &PatchParams::default(), &patch).await?;
         Ok(())
     }
+
+    /// KubeVirt 1.`minor` is installed, with these feature gates. virt-api refuses a VirtualMachine with a field that it
+    /// does not offer: `validateVideoConfig` in `pkg/virt-api/webhooks/validating-webhook/admitters/vmi-create-admitter.go`.
+    pub async fn install(&self, minor: u32, gates: &[&str]) -> Result<()> {
+        let client = &self.context.client;
+        let (policies, bindings): (
+            Api<ValidatingAdmissionPolicy>,
+            Api<ValidatingAdmissionPolicyBinding>,
+        ) = (Api::all(client.clone()), Api::all(client.clone()));
+        if policies.get_opt(POLICY).await?.is_some() {
+            let parameters = DeleteParams::default();
+            bindings.delete(POLICY, &parameters).await?;
+            policies.delete(POLICY, &parameters).await?;
+        }
+        let refuses = minor < VIDEO_IS_GENERAL && !gates.contains(&"VideoConfig");
+        if refuses {
+            let parameters = PostParams::default();
+            let [policy, binding] = refuse_video();
+            let policy = serde_json::from_value(policy)?;
+            policies.create(&parameters, &policy).await?;
+            let binding = serde_json::from_value(binding)?;
+            bindings.create(&parameters, &binding).await?;
+        }
+        wait::until("the API server to know the policy", async || {
+            let answer = self.refuses_video().await?;
+            Ok((answer == refuses).then_some(()).ok_or(answer))
+        })
+        .await?;
+        let objects = self.context.api(&KUBEVIRT, NAME);
+        let developer = json!({"developerConfiguration": {"featureGates": gates}});
+        let patch = Patch::Merge(json!({"spec": {"configuration": developer}}));
+        let parameters = PatchParams::default();
+        objects.patch(NAME, &parameters, &patch).await?;
+        let status = json!({"status": {"observedKubeVirtVersion": format!("v1.{minor}.0")}});
+        let patch = Patch::Merge(status);
+        objects.patch_status(NAME, &parameters, &patch).await?;
+        Ok(())
+    }
+
+    /// Whether a VirtualMachine with a graphics card is refused.
+    async fn refuses_video(&self) -> Result<bool> {
+        let devices = json!({"domain": {"devices": {"video": {"type": "vga"}}}});
+        let probe = serde_json::from_value(json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+            "metadata": {"generateName": "probe-"},
+            "spec": {"runStrategy": "Halted", "template": {"spec": devices}},
+        }))?;
+        let parameters = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        let machines = self.context.api(&MACHINE, "default");
+        match machines.create(&parameters, &probe).await {
+            Ok(_) => Ok(false),
+            Err(kube::Error::Api(status)) if status.message.contains(POLICY) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn refuse_video() -> [Value; 2] {
+    let kind = |kind: &str| {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+            "metadata": {"name": POLICY},
+        })
+    };
+    let mut policy = kind("ValidatingAdmissionPolicy");
+    policy["spec"] = json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [{
+            "apiGroups": ["kubevirt.io"], "apiVersions": ["v1"], "resources": ["virtualmachines"],
+            "operations": ["CREATE", "UPDATE"],
+        }]},
+        "validations": [{
+            "expression": "!has(object.spec.template.spec.domain.devices.video)",
+            "message": "Video configuration is specified but the VideoConfig feature gate is not enabled",
+        }],
+    });
+    let mut binding = kind("ValidatingAdmissionPolicyBinding");
+    binding["spec"] = json!({"policyName": POLICY, "validationActions": ["Deny"]});
+    [policy, binding]
 }

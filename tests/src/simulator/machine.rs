@@ -8,6 +8,7 @@ use std::{
 use futures::Stream;
 use k8s_openapi::{
     api::core::v1::{Node, PersistentVolumeClaim, Pod, Secret},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
     jiff::Timestamp,
 };
 use kube::{
@@ -23,7 +24,7 @@ use serde_json::{Value, json};
 
 use super::{
     ANNOTATION, Context, Kind, Scenario, SimulatorError, age, drain,
-    guest::NODES,
+    guest::{NODES, is_final, text},
     launcher::VM_NAME,
     merge,
     pods::Launcher,
@@ -128,7 +129,10 @@ async fn reconcile(
         return Ok(Action::requeue(STATE_RETRY));
     }
     let launcher = Launcher::of(&context, &namespace, instance.as_ref()).await?;
-    let (claims, migratable) = claims(&context, &namespace, &machine).await?;
+    let (claims, migratable) = match &instance {
+        Some(instance) if has_ended_or_ends(instance) => (Claims::Bound, false),
+        _ => claims(&context, &namespace, &machine).await?,
+    };
     let lacks_claims = matches!(claims, Claims::Importing | Claims::Missing(_));
     let (node, scenario) = placed(&launcher, instance.as_ref(), scenario).await?;
     if let Some(instance) = &instance
@@ -150,7 +154,8 @@ async fn reconcile(
         has_launcher: launcher.pod.is_some(),
         claims,
         migratable,
-        dependency_missing: dependency_missing(&context, &namespace, &machine).await?,
+        dependency_missing: is_starting(instance.as_ref())
+            && dependency_missing(&context, &namespace, &machine).await?,
         scenario,
         age: since,
         start_pause: Duration::from_millis(context.start_pause.load(Ordering::Relaxed)),
@@ -265,6 +270,17 @@ fn is_running(instance: &Value) -> bool {
     instance["status"]["phase"] == "Running" && instance["metadata"]["deletionTimestamp"].is_null()
 }
 
+/// Whether the guest is to end, or has ended: nothing that it started with matters any more.
+fn has_ended_or_ends(instance: &Value) -> bool {
+    is_final(text(&instance["status"]["phase"]))
+        || !instance["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// Whether an instance is on its way to a running guest.
+fn is_starting(instance: Option<&Value>) -> bool {
+    instance.is_some_and(|it| it["status"]["phase"] != "Running" && !has_ended_or_ends(it))
+}
+
 fn has_finalizer(object: &Value, finalizer: &str) -> bool {
     list(&object["metadata"]["finalizers"]).any(|f| f == finalizer)
 }
@@ -332,7 +348,6 @@ async fn claims(
     namespace: &str,
     machine: &Value,
 ) -> Result<(Claims, bool), kube::Error> {
-    let api: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), namespace);
     let (mut worst, mut shared) = (Claims::Bound, true);
     for volume in list(&machine["spec"]["template"]["spec"]["volumes"]) {
         let direct = volume["persistentVolumeClaim"]["claimName"].as_str();
@@ -340,20 +355,48 @@ async fn claims(
         let Some(name) = direct.or_else(|| volume["dataVolume"]["name"].as_str()) else {
             continue;
         };
-        let Some(claim) = api.get_opt(name).await? else {
+        let Some(claim) = claim(context, namespace, name).await? else {
             return Ok((Claims::Missing(name.to_owned()), false));
         };
-        let phase = claim.status.as_ref();
-        let is_bound = phase.is_some_and(|status| status.phase.as_deref() == Some("Bound"));
         if !is_populated(context, &claim).await? {
             worst = Claims::Importing;
-        } else if !is_bound && worst == Claims::Bound {
+        } else if !is_bound(&claim) && worst == Claims::Bound {
             worst = Claims::Pending;
         }
-        let modes = claim.spec.and_then(|spec| spec.access_modes);
+        let modes = claim
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.access_modes.as_ref());
         shared &= modes.is_some_and(|modes| modes.iter().any(|mode| mode == "ReadWriteMany"));
     }
     Ok((worst, shared))
+}
+
+/// A claim: as the watch knows it once it is bound and no DataVolume's, which lasts; before that as it is now.
+async fn claim(
+    context: &Context,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Arc<PersistentVolumeClaim>>, kube::Error> {
+    let key = ObjectRef::new(name).within(namespace);
+    let known = context.claims.get().and_then(|claims| claims.get(&key));
+    let lasts = |claim: &PersistentVolumeClaim| is_bound(claim) && import_of(claim).is_none();
+    if known.as_deref().is_some_and(lasts) {
+        return Ok(known);
+    }
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), namespace);
+    Ok(api.get_opt(name).await?.map(Arc::new))
+}
+
+fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+    let status = claim.status.as_ref();
+    status.is_some_and(|status| status.phase.as_deref() == Some("Bound"))
+}
+
+/// The DataVolume that owns a claim.
+fn import_of(claim: &PersistentVolumeClaim) -> Option<&OwnerReference> {
+    let mut owners = claim.owner_references().iter();
+    owners.find(|owner| owner.kind == DATA_VOLUME.name)
 }
 
 /// Whether a claim has its image, as `IsPopulated` of CDI's API (`pkg/apis/core/v1beta1/utils.go`, v1.62) answers
@@ -362,8 +405,7 @@ async fn is_populated(
     context: &Context,
     claim: &PersistentVolumeClaim,
 ) -> Result<bool, kube::Error> {
-    let mut owners = claim.owner_references().iter();
-    let Some(owner) = owners.find(|owner| owner.kind == DATA_VOLUME.name) else {
+    let Some(owner) = import_of(claim) else {
         return Ok(true);
     };
     let imports = context.api(&DATA_VOLUME, &claim.namespace().unwrap_or_default());
@@ -387,6 +429,7 @@ async fn dependency_missing(
             source["secretRef"]["name"].as_str(),
             source["networkDataSecretRef"]["name"].as_str(),
             volume["secret"]["secretName"].as_str(),
+            volume["sysprep"]["secret"]["name"].as_str(),
         ];
         for name in names.into_iter().flatten() {
             if secrets.get_metadata_opt(name).await?.is_none() {

@@ -46,7 +46,7 @@ use std::{
     net::TcpListener,
     pin::pin,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -54,12 +54,12 @@ use std::{
 
 use anyhow::Result;
 use futures::{Stream, StreamExt as _, stream};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
     core::ApiResource,
-    runtime::controller::Action,
+    runtime::{controller::Action, reflector::Store},
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -92,6 +92,8 @@ struct Context {
     admission: Mutex<Option<TcpListener>>,
     /// Pause after the first failed start, in milliseconds.
     start_pause: AtomicU64,
+    /// The claims of the cluster, from the watch of [`storage::claims`].
+    claims: OnceLock<Store<PersistentVolumeClaim>>,
 }
 
 /// The running simulator. It ends when this is dropped.
@@ -117,6 +119,7 @@ impl Simulator {
             scenarios: Scenarios::new(scenario),
             admission: Mutex::default(),
             start_pause: AtomicU64::new(START_PAUSE),
+            claims: OnceLock::new(),
         });
         let (changed, receiver) = watch::channel(());
         let parts = tokio::spawn(run(context.clone(), receiver)).abort_handle();

@@ -21,6 +21,8 @@ const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 
 /// Makes or deletes the claim of an instance. Returns whether the instance can go on: without a default storage class
 /// it cannot (`getStorageClass`). The lab has no configuration of KubeVirt that could name one.
+///
+/// A guest that runs and persists nothing is not asked about: its claim was deleted while it started.
 pub(super) async fn reconcile(
     context: &Context,
     namespace: &str,
@@ -29,7 +31,8 @@ pub(super) async fn reconcile(
     let is_final = ["Succeeded", "Failed"]
         .iter()
         .any(|phase| instance["status"]["phase"] == *phase);
-    if is_final || !instance["metadata"]["deletionTimestamp"].is_null() {
+    let is_done = instance["status"]["phase"] == "Running" && !is_persistent(instance);
+    if is_final || is_done || !instance["metadata"]["deletionTimestamp"].is_null() {
         return Ok(true);
     }
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), namespace);

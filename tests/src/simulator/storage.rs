@@ -47,10 +47,10 @@ pub(super) async fn claims(
     changed: impl Stream<Item = ()> + Send + 'static,
 ) {
     let api: Api<PersistentVolumeClaim> = Api::all(context.client.clone());
-    let controller = Controller::new(api, watcher::Config::default())
-        .reconcile_all_on(changed)
-        .run(provide, retry, context);
-    drain(controller).await;
+    let controller = Controller::new(api, watcher::Config::default());
+    context.claims.get_or_init(|| controller.store());
+    let controller = controller.reconcile_all_on(changed);
+    drain(controller.run(provide, retry, context)).await;
 }
 
 async fn provide(

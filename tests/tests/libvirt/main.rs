@@ -21,3 +21,4 @@ mod placement;
 mod power;
 mod private;
 mod upgrade;
+mod windows;

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use common::catalog::{
-    Asking, Catalog, ClaimHolder, ClaimUser, Claims, Counted, HostRow, ImageRow, MachineName,
-    Machines, NetworkRow,
+    Asking, Catalog, ClaimHolder, ClaimUser, Claims, Counted, HostRow, ImageRow, KubevirtRow,
+    MachineName, Machines, NetworkRow,
 };
 use common::catalog::{Labels, OtherCard, Policy, StorageClassRow, TemplateRow};
 use common::catalog::{claim_holder, has_claim, policies_of, usage_beside};
@@ -14,7 +14,9 @@ use common::mac::Mac;
 use tokio::time::Instant;
 
 use super::admitted::Admitted;
-use super::rows::{Classes, Hosts, Images, Namespaces, Networks, Policies, Templates};
+use super::rows::{
+    Classes, Hosts, Images, Installation, Namespaces, Networks, Policies, Templates,
+};
 use super::table::Table;
 
 /// One table for each watched kind.
@@ -36,6 +38,8 @@ pub struct Cache {
     pub hosts: Arc<Table<Hosts>>,
     /// `MachinePolicy`s.
     pub policies: Arc<Table<Policies>>,
+    /// The `KubeVirt` object, if KubeVirt is installed.
+    pub kubevirt: Arc<Table<Installation>>,
     /// Labels of namespaces.
     pub namespaces: Arc<Table<Namespaces>>,
     /// Machines that were admitted a moment ago.
@@ -56,6 +60,7 @@ impl Default for Cache {
             claims: Arc::new(Table::new("persistentvolumeclaims")),
             hosts: Arc::new(Table::new("libvirthosts")),
             policies: Arc::new(Table::new("machinepolicies")),
+            kubevirt: Arc::new(Table::new("kubevirts")),
             namespaces: Arc::new(Table::new("namespaces")),
             admitted: Admitted::default(),
             cluster: OnceLock::new(),
@@ -64,7 +69,8 @@ impl Default for Cache {
 }
 
 impl Cache {
-    /// Whether every kind was listed once. Before that, an object that is not in the cache may exist.
+    /// Whether every kind was listed once, KubeVirt's own apart, which a cluster may not have. Before that, an object that
+    /// is not in the cache may exist.
     pub fn is_complete(&self) -> bool {
         self.templates.is_listed()
             && self.images.is_listed()
@@ -124,6 +130,10 @@ impl Catalog for Cache {
 
     fn hosts(&self) -> Vec<Arc<HostRow>> {
         self.hosts.read().values().cloned().collect()
+    }
+
+    fn kubevirt(&self) -> Option<Arc<KubevirtRow>> {
+        self.kubevirt.read().clone()
     }
 
     fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac {

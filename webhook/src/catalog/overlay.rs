@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use common::catalog::{
-    Asking, Catalog, ClaimHolder, ClaimUser, Counted, HostRow, ImageRow, MachineName, NetworkRow,
+    Asking, Catalog, ClaimHolder, ClaimUser, Counted, HostRow, ImageRow, KubevirtRow, MachineName,
+    NetworkRow,
 };
 use common::catalog::{Labels, OtherCard, Policy, StorageClassRow, TemplateRow};
 use common::mac::Mac;
@@ -115,6 +116,10 @@ impl Catalog for Overlay<'_> {
             _ => None,
         });
         live.unwrap_or_else(|| self.cache.hosts())
+    }
+
+    fn kubevirt(&self) -> Option<Arc<KubevirtRow>> {
+        self.cache.kubevirt()
     }
 
     fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac {

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use common::api::choice::TemplateSource;
 use common::api::{MachineImage, MachinePolicy, MachineTemplate, NetworkConfiguration};
 use common::catalog::{
-    Claims, HostRow, ImageRow, Labels, MachineName, MachineRow, Machines, NetworkRow, Policy,
-    StorageClassRow, TemplateRow,
+    Claims, HostRow, ImageRow, KubevirtRow, Labels, MachineName, MachineRow, Machines, NetworkRow,
+    Policy, StorageClassRow, TemplateRow,
 };
 use common::mac::Mac;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
-use kube::core::PartialObjectMeta;
+use kube::core::{DynamicObject, PartialObjectMeta};
 
 use super::claim::Claim;
 use super::host::Host;
@@ -44,6 +44,9 @@ pub(super) type Policies = BTreeMap<String, Arc<Policy>>;
 
 /// Labels of namespaces by name.
 pub(super) type Namespaces = HashMap<String, Labels>;
+
+/// The `KubeVirt` object, of which a cluster has one at most.
+pub(super) type Installation = Option<Arc<KubevirtRow>>;
 
 /// Storage classes by name.
 #[derive(Debug, Default)]
@@ -220,6 +223,21 @@ impl RowSet<MachinePolicy> for Policies {
 
     fn count(&self) -> usize {
         self.len()
+    }
+}
+
+impl RowSet<DynamicObject> for Installation {
+    fn insert(&mut self, object: DynamicObject) {
+        let (spec, status) = (&object.data["spec"], &object.data["status"]);
+        *self = Some(Arc::new(KubevirtRow::new(spec, status)));
+    }
+
+    fn remove(&mut self, _: DynamicObject) {
+        *self = None;
+    }
+
+    fn count(&self) -> usize {
+        usize::from(self.is_some())
     }
 }
 

@@ -2,18 +2,21 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::api::{MachineImage, MachinePolicy, MachineTemplate, NetworkConfiguration};
 use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::core::PartialObjectMeta;
+use kube::api::ListParams;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use runtime::checks::Checks;
 use runtime::cluster::Cluster;
 use runtime::tasks::Tasks;
 use serde::de::DeserializeOwned;
+use tokio::time::sleep;
 
 use super::cache::Cache;
 use super::claim::Claim;
@@ -26,6 +29,9 @@ use crate::watch::{WatchSink, follow, map_event};
 /// Machines and 20,000 claims the process has grown by 16 MiB with pages of 500 and by 7 MiB with
 /// pages of 200, in the same time.
 const PAGE_SIZE: u32 = 200;
+
+/// Time between two questions whether the cluster has KubeVirt, which is installed rarely.
+const SERVED_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Starts a watch for each kind that the rules may read. Returns the cache that they fill.
 pub fn start(tasks: &mut Tasks, client: &Client, ready: &Checks) -> Arc<Cache> {
@@ -46,6 +52,7 @@ pub fn start(tasks: &mut Tasks, client: &Client, ready: &Checks) -> Arc<Cache> {
     watches.start::<MachinePolicy, _>("machinepolicies", &cache.policies);
     watches.start::<NamespaceLabels, _>("namespaces", &cache.namespaces);
     watches.start_machines(&cache);
+    watches.start_kubevirt(&cache);
     cache
 }
 
@@ -82,6 +89,29 @@ impl Watches<'_> {
             let events = events.map_ok(|event| map_event(event, parse));
             follow(events, cache.machines.clone(), "machines", synced).await
         });
+    }
+
+    /// Starts the watch on the `KubeVirt` object. Nothing waits for it: a cluster may not have KubeVirt, and a role of an
+    /// earlier release does not permit to read it.
+    fn start_kubevirt(&mut self, cache: &Arc<Cache>) {
+        let kind = GroupVersionKind::gvk("kubevirt.io", "v1", "KubeVirt");
+        let kind = ApiResource::from_gvk_with_plural(&kind, "kubevirts");
+        let api = Api::<DynamicObject>::all_with(self.client.clone(), &kind);
+        let sink = cache.kubevirt.clone();
+        self.tasks.spawn("kubevirts", async move {
+            until_served(&api).await;
+            let events = watcher(api, watcher::Config::default());
+            let synced = Checks::default().register("kubevirts");
+            follow(events, sink, "kubevirts", synced).await
+        });
+    }
+}
+
+/// Waits until the cluster serves a kind and the role permits to list it.
+async fn until_served(api: &Api<DynamicObject>) {
+    let one = ListParams::default().limit(1);
+    while api.list(&one).await.is_err() {
+        sleep(SERVED_INTERVAL).await;
     }
 }
 

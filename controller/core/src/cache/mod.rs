@@ -91,7 +91,7 @@ struct Entry<K: Cacheable> {
 #[derive(Debug)]
 struct Content<K: Cacheable> {
     objects: HashMap<Key, Entry<K>>,
-    /// Names of the objects by the Machine in their label, sorted.
+    /// Names of the objects by their Machine, sorted.
     of_machine: HashMap<Key, Vec<Box<str>>>,
 }
 
@@ -111,7 +111,7 @@ impl<K: Cacheable> Content<K> {
 
     fn insert(&mut self, object: &K) -> Option<Arc<K>> {
         let old = self.remove(object.namespace(), object.name());
-        if let Some(machine) = object.machine() {
+        if let Some(machine) = object.indexed_machine() {
             let machine = key(object.namespace(), machine);
             let names = self.of_machine.entry(machine).or_default();
             let name = object.name();
@@ -136,7 +136,7 @@ impl<K: Cacheable> Content<K> {
             .remove(&key(namespace, name))?
             .object
             .decompress();
-        if let Some(machine) = old.machine() {
+        if let Some(machine) = old.indexed_machine() {
             let machine = key(namespace, machine);
             if let Some(names) = self.of_machine.get_mut(&machine) {
                 names.retain(|known| **known != *name);
@@ -238,7 +238,7 @@ impl<K: Cacheable> Cache<K> {
             .contains_key(&key(namespace, name))
     }
 
-    /// The objects with this Machine in their label, sorted by name.
+    /// The objects of this Machine, by [`Cacheable::indexed_machine`], sorted by name.
     pub fn of_machine(&self, namespace: &str, machine: &str) -> Vec<Arc<K>> {
         let inner = self.read();
         let content = &inner.content;

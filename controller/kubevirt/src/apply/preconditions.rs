@@ -23,7 +23,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::claim_user::{ClaimUser, UserKind};
 use super::live;
-use crate::objects::{Instance, VirtualMachine};
+use crate::objects::{Claim, Instance, VirtualMachine};
 use crate::plan::state::is_owned_by;
 use crate::plan::{Action, in_use};
 
@@ -66,10 +66,11 @@ async fn state_kept(api: &GuardedClient, machine: &Machine, action: &Action) -> 
         return Ok(());
     };
     let claims = live::state_claims(api, machine).await?;
-    match claims.iter().find(|claim| is_owned_by(claim, uid)) {
+    let goes = |claim: &&Claim| is_owned_by(claim, uid) || is_owned_by(claim, machine.uid());
+    match claims.iter().find(goes) {
         None => Ok(()),
         Some(claim) => Err(ApiError::StaleCache(format!(
-            "PersistentVolumeClaim {} would be deleted with the VirtualMachine",
+            "PersistentVolumeClaim {} would be deleted with the VirtualMachine or the Machine",
             claim.name()
         ))
         .into()),

@@ -12,7 +12,7 @@ mod server;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use common::catalog::ClaimUser;
+use common::catalog::{ClaimUser, KubevirtRow};
 use common::names;
 use common::render::kubevirt::types;
 use common::render::kubevirt::{attachment_name, volumes};
@@ -24,7 +24,7 @@ use time::{Duration, OffsetDateTime};
 
 use crate::apply::claim_user::{self as object, UserKind};
 use crate::backend::KubeVirt;
-use crate::objects::{Attachment, Claim, DataVolume, GuestPod, Instance, Settings, VirtualMachine};
+use crate::objects::{Attachment, Claim, DataVolume, GuestPod, Instance, VirtualMachine};
 use crate::plan::OnForeignStop;
 use crate::plan::action::Plan;
 use crate::plan::observed::{Eviction, ExistingClaim, Observed};
@@ -49,7 +49,7 @@ pub(crate) struct FakeCluster {
     pub(crate) machine: Option<Machine>,
     pub(crate) kubevirt: bool,
     /// How KubeVirt is configured.
-    pub(crate) settings: Option<Settings>,
+    pub(crate) settings: Option<KubevirtRow>,
     pub(crate) multus: bool,
     pub(crate) cdi: bool,
     pub(crate) vm: Option<VirtualMachine>,
@@ -173,12 +173,11 @@ impl FakeCluster {
         self.networks.insert(name.to_owned(), network);
     }
 
-    /// The claims that KubeVirt made for the state of the guest; read only for a Machine under deletion.
+    /// The claims that KubeVirt made for the state of the guest.
     fn state_claims(&self) -> Vec<Claim> {
         let machine = self.machine();
-        let claims = self.claims.values().filter(|claim| {
-            machine.is_deleting() && claim.label(names::LABEL_STATE) == Some(machine.name())
-        });
+        let claims = self.claims.values();
+        let claims = claims.filter(|claim| claim.has_state_of(machine.name()));
         claims.cloned().collect()
     }
 

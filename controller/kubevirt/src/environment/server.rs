@@ -147,7 +147,10 @@ impl FakeCluster {
                 annotations.and_then(|it| it.remove(names::ANNOTATION_DISCARD_STATE));
             }
             Action::DeleteVm { uid, keeps_state } => {
-                let is_lost = |claim: &Claim| *keeps_state && is_owned_by(claim, uid);
+                let machine = self.machine.as_ref().ok_or(Refused)?;
+                let goes =
+                    |claim: &Claim| is_owned_by(claim, uid) || is_owned_by(claim, machine.uid());
+                let is_lost = |claim: &Claim| *keeps_state && goes(claim);
                 refuse(self.claims.values().any(is_lost))?;
                 if let Some(live) = self.vm.as_mut() {
                     refuse(live.uid() != uid || is_protected(live))?;

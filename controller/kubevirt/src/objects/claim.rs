@@ -1,8 +1,9 @@
 //! A `PersistentVolumeClaim`, with only the fields that the controller reads.
 
+use common::names;
 use common::quantity::Bytes;
-use controller_core::objects::lenient;
-use controller_core::{cacheable, resource};
+use controller_core::objects::{Cacheable, Meta as _, lenient};
+use controller_core::resource;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +27,17 @@ resource!(
     "persistentvolumeclaims",
     NamespaceResourceScope
 );
-cacheable!(Claim);
+
+impl Cacheable for Claim {
+    type Summary = ();
+
+    fn summary(&self) {}
+
+    /// A claim that KubeVirt made for the state of a guest has a label of KubeVirt's.
+    fn indexed_machine(&self) -> Option<&str> {
+        self.machine().or_else(|| self.label(names::LABEL_STATE))
+    }
+}
 
 /// Desired state of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +77,11 @@ pub(crate) struct ClaimStatus {
 }
 
 impl Claim {
+    /// Whether KubeVirt uses it for the state of the guest of this name.
+    pub(crate) fn has_state_of(&self, guest: &str) -> bool {
+        self.machine().is_none() && self.label(names::LABEL_STATE) == Some(guest)
+    }
+
     /// Whether several nodes can write to the claim.
     pub(crate) fn is_shared(&self) -> bool {
         self.spec

@@ -19,7 +19,7 @@ pub(crate) use self::guests::{
     VirtualMachine, attachments,
 };
 
-pub(crate) use self::installation::{Installation, Settings};
+pub(crate) use self::installation::Installation;
 pub(crate) use self::launcher::{Launcher, launchers_of};
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::network::networks;
 use super::observed::Observed;
 use super::protection::protection;
 use super::restart::restart;
+use super::state;
 use super::status::inputs::StatusInputs;
 use super::status::report;
 use super::storage::storage;
@@ -97,6 +98,7 @@ pub(crate) fn plan(
         .chain(restart.action)
         .chain(storage.growth)
         .chain(storage.releases)
+        .chain(state::own(machine, observed))
         .chain(
             machine
                 .has_discarded_state()

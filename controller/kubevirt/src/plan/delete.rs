@@ -36,14 +36,15 @@ pub(crate) fn teardown(machine: &Machine, observed: &Observed) -> Teardown<Actio
             "the label of the Machine's deletionProtection is being removed from its objects";
         return waiting(message.to_owned(), marked);
     }
+    let keeps_state = state::is_kept(machine, observed);
+    let disown = keeps_state.then(|| state::disown(machine, observed));
+    if let Some(actions) = disown.filter(|actions| !actions.is_empty()) {
+        let message =
+            "the claim with EFI variables and TPM loses its owners, because a disk is kept";
+        return waiting(message.to_owned(), actions);
+    }
     let vm = observed.vm.as_ref().filter(|vm| vm.belongs_to(name, uid));
     if let Some(vm) = vm {
-        let keeps_state = state::is_kept(machine, observed);
-        let disown = keeps_state.then(|| state::disown(machine, vm, observed));
-        if let Some(actions) = disown.filter(|actions| !actions.is_empty()) {
-            let message = "the claim with EFI variables and TPM is taken out of the VirtualMachine's ownership, because a disk is kept";
-            return waiting(message.to_owned(), actions);
-        }
         let delete = (!vm.is_deleting()).then(|| Action::DeleteVm {
             uid: vm.uid().to_owned(),
             keeps_state,

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use common::api::choice::PowerState;
-use common::catalog::ClaimUser;
+use common::catalog::{ClaimUser, KubevirtRow};
 use common::render::{SecretKey, SecretValue};
 use controller_core::addresses::Conflict;
 use controller_core::machine::Machine;
 use controller_core::objects::{Network, Secret, Template};
 
 use super::others::OnForeignStop;
-use crate::objects::{Attachment, Claim, DataVolume, GuestPod, Instance, Settings, VirtualMachine};
+use crate::objects::{Attachment, Claim, DataVolume, GuestPod, Instance, VirtualMachine};
 
 /// A guest that was taken down from outside and has to be started again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(crate) struct Observed {
     /// Whether KubeVirt's kinds are served.
     pub(crate) kubevirt: bool,
     /// How KubeVirt is configured; `None`: that is not known.
-    pub(crate) settings: Option<Settings>,
+    pub(crate) settings: Option<KubevirtRow>,
     /// Whether Multus' kind is served.
     pub(crate) multus: bool,
     /// Whether CDI's kind is served.

@@ -1,10 +1,12 @@
 //! The claim in which KubeVirt keeps EFI variables and the content of the TPM.
 //!
-//! KubeVirt makes it, its VirtualMachine owns it, and it goes with that. It is kept if a disk of the Machine is kept: a
-//! disk that is encrypted with a key of the TPM cannot be read without it.
+//! KubeVirt makes it, and its VirtualMachine owns it. The Machine becomes another owner, so that it does not go with a
+//! VirtualMachine that is deleted by hand. When the Machine is deleted, it is kept if a disk of the Machine is kept: a disk
+//! that is encrypted with a key of the TPM cannot be read without it.
 //!
 //! ```text
-//! VirtualMachine owns it ─▶ owner removed ─▶ VirtualMachine deleted ─▶ guest gone ─▶ KubeVirt's label removed
+//! VirtualMachine owns it ─▶ and the Machine
+//! Machine deleted ─▶ owners removed ─▶ VirtualMachine deleted ─▶ guest gone ─▶ KubeVirt's label removed
 //! ```
 //! The label stays as long as the guest may run, because KubeVirt makes another claim for a guest without one. It goes
 //! afterwards, because KubeVirt gives a labelled claim to any later VirtualMachine of the name, and deletes it if that
@@ -65,14 +67,43 @@ pub(super) fn is_kept(machine: &Machine, observed: &Observed) -> bool {
     ours.any(|claim| DeletableClaim::of(machine, claim).is_none())
 }
 
-/// Takes the VirtualMachine's ownership off the claims.
-pub(super) fn disown(machine: &Machine, vm: &VirtualMachine, observed: &Observed) -> Vec<Action> {
-    let owned = observed.state_claims.iter();
-    let owned = owned.filter(|claim| is_owned_by(claim, vm.uid()));
-    owned
+/// Makes the Machine an owner of the claims that its VirtualMachine owns. The garbage collector deletes an object with
+/// the last of its owners, so that they outlive a VirtualMachine that is deleted by hand. A claim that only has the label
+/// is not touched: somebody else may have made it.
+pub(super) fn own(machine: &Machine, observed: &Observed) -> Vec<Action> {
+    let Some(vm) = own_vm(machine, observed) else {
+        return vec![];
+    };
+    let claims = observed.state_claims.iter();
+    let claims = claims.filter(|claim| {
+        is_owned_by(claim, vm.uid()) && !is_owned_by(claim, machine.uid()) && !claim.is_deleting()
+    });
+    claims
+        .filter_map(|claim| {
+            let mut owners = json!(claim.metadata.owner_references);
+            owners.as_array_mut()?.push(json!({
+                "apiVersion": format!("{}/{}", names::GROUP, names::VERSION), "kind": "Machine",
+                "name": machine.name(), "uid": machine.uid(),
+            }));
+            let patch = json!({"metadata": {"ownerReferences": owners}});
+            let exact = Exact::of(claim)?;
+            Some(Action::KeepState(KeptState { exact, patch }))
+        })
+        .collect()
+}
+
+/// Takes the ownership of the VirtualMachine and of the Machine off the claims.
+pub(super) fn disown(machine: &Machine, observed: &Observed) -> Vec<Action> {
+    let vm = own_vm(machine, observed);
+    let goes_with = |uid: &str| uid == machine.uid() || vm.is_some_and(|vm| vm.uid() == uid);
+    let claims = observed.state_claims.iter();
+    claims
         .filter_map(|claim| {
             let owners = claim.metadata.owner_references.iter().flatten();
-            let others: Vec<_> = owners.filter(|owner| owner.uid != vm.uid()).collect();
+            let (gone, others): (Vec<_>, Vec<_>) = owners.partition(|owner| goes_with(&owner.uid));
+            if gone.is_empty() {
+                return None;
+            }
             let patch = json!({"metadata": {
                 "ownerReferences": others,
                 "annotations": {names::ANNOTATION_RETAINED_FROM: machine.uid()},
@@ -81,6 +112,11 @@ pub(super) fn disown(machine: &Machine, vm: &VirtualMachine, observed: &Observed
             Some(Action::KeepState(KeptState { exact, patch }))
         })
         .collect()
+}
+
+fn own_vm<'a>(machine: &Machine, observed: &'a Observed) -> Option<&'a VirtualMachine> {
+    let vm = observed.vm.as_deref();
+    vm.filter(|vm| vm.belongs_to(machine.name(), machine.uid()))
 }
 
 /// Takes KubeVirt's label off the claims that were kept, once the guest is gone.

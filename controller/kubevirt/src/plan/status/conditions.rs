@@ -3,12 +3,13 @@
 use common::api::choice::{Backend, Choice as _, PendingAction, Phase, PowerState};
 use common::api::status::{LastRestart, PendingChange};
 use common::bounds::TEXT_MAX;
+use common::catalog::KubevirtRow;
 use common::rules::update::pending_action;
 
 use super::cause;
 use super::inputs::StatusInputs;
 use super::live::LiveGuest;
-use crate::objects::{ForeignCondition, Settings, VirtualMachine};
+use crate::objects::{ForeignCondition, VirtualMachine};
 use crate::plan::others::list_of_plugged_in;
 use controller_core::conditions::{Fault, Verdict, paused, stopped};
 
@@ -112,7 +113,7 @@ pub(super) fn restart_required(changes: &[PendingChange], live: &LiveGuest<'_>) 
 /// cluster. `settings`: how KubeVirt is configured, if that is known.
 pub(super) fn migration_required(
     changes: &[PendingChange],
-    settings: Option<&Settings>,
+    settings: Option<&KubevirtRow>,
 ) -> Option<Fault> {
     let fields = fields_with(changes, PendingAction::LiveMigration);
     let who = match settings.map(|settings| settings.migrates) {

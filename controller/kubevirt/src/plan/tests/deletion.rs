@@ -343,6 +343,42 @@ fn the_state_of_a_guest_is_taken_from_its_virtual_machine_before_that_goes_if_a_
     assert_eq!(claim.label(names::LABEL_RETAINED_STATE), Some("web"));
 }
 
+/// The garbage collector deletes an object with the last of its owners.
+#[test]
+fn the_state_of_a_guest_outlives_a_virtual_machine_that_is_deleted_by_hand() {
+    let mut environment = running();
+    let mut claim = state_claim(&environment);
+    let name = claim.name().to_owned();
+    let kept = format!("kept PersistentVolumeClaim {name} with the state of the guest");
+    environment.claims.insert(name.clone(), claim.clone());
+    assert_eq!(environment.pass(), [kept.as_str()]);
+    let owners = |environment: &FakeCluster| {
+        let owners = environment.claims[&name].metadata.owner_references.clone();
+        let owners = owners.into_iter().flatten();
+        owners
+            .map(|owner| (owner.kind, owner.controller))
+            .collect::<Vec<_>>()
+    };
+    let [vm, own] = ["VirtualMachine", "Machine"].map(|kind| (kind.to_owned(), None));
+    assert_eq!(owners(&environment), [vm, own.clone()]);
+    assert_eq!(environment.pass(), [""; 0]);
+
+    // The garbage collector removes the owner that is gone.
+    environment.vm = None;
+    let state = environment.claims.get_mut(&name).unwrap();
+    let owners_left = state.metadata.owner_references.as_mut().unwrap();
+    owners_left.retain(|owner| owner.kind == "Machine");
+    environment.delete_machine();
+    assert_eq!(environment.pass(), [kept.as_str()]);
+    assert_eq!(owners(&environment), []);
+
+    // A claim that KubeVirt did not make for the VirtualMachine is not taken.
+    let mut environment = running();
+    claim.metadata.owner_references = None;
+    environment.claims.insert(name.clone(), claim);
+    assert_eq!(environment.pass(), [""; 0]);
+}
+
 #[test]
 fn the_state_of_a_guest_without_kept_disks_goes_with_its_virtual_machine() {
     let mut environment = FakeCluster::new(machine(block()));

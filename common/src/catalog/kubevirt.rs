@@ -1,0 +1,189 @@
+//! What the installed KubeVirt offers: its release, its feature gates, and whether it migrates guests by itself.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Display, Formatter};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A minor release of KubeVirt, such as 1.9.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Release(u32, u32);
+
+impl Display for Release {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+/// Reads a version such as `v1.9.0` or `v1.9.0-rc.1-dirty`.
+impl FromStr for Release {
+    type Err = ();
+
+    fn from_str(version: &str) -> Result<Self, ()> {
+        let version = version.strip_prefix('v').unwrap_or(version);
+        let mut parts = version.split('.').map(|part| part.parse().ok());
+        match (parts.next().flatten(), parts.next().flatten()) {
+            (Some(major), Some(minor)) => Ok(Self(major, minor)),
+            _ => Err(()),
+        }
+    }
+}
+
+/// The release from which on KubeVirt enables every gate of stage Beta by itself (KubeVirt's enhancement 229).
+const BETA_IS_ENABLED: Release = Release(1, 9);
+
+/// A feature of KubeVirt that a feature gate guards. The releases are those of `pkg/virt-config/featuregate`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Feature {
+    /// Name of the gate.
+    pub gate: &'static str,
+    /// First release that has the feature.
+    pub since: Release,
+    /// First release in which it is of stage Beta.
+    pub beta: Option<Release>,
+    /// First release in which it needs no gate.
+    pub general: Option<Release>,
+}
+
+/// The model of the graphics card.
+pub const VIDEO_CONFIG: Feature = Feature {
+    gate: "VideoConfig",
+    since: Release(1, 6),
+    beta: Some(Release(1, 7)),
+    general: Some(Release(1, 9)),
+};
+
+/// Why KubeVirt does not offer a feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lacking {
+    /// The feature came with this release.
+    Release(Release),
+    /// This gate is not enabled.
+    Gate(&'static str),
+}
+
+/// The parts of the `KubeVirt` object that rules and the controller read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KubevirtRow {
+    /// Version that runs, such as `v1.9.0`; empty until KubeVirt has reported it.
+    pub version: String,
+    /// Feature gates that an administrator has enabled. What a release enables by itself is not listed.
+    pub enabled: BTreeSet<String>,
+    /// Feature gates that an administrator has disabled.
+    pub disabled: BTreeSet<String>,
+    /// Whether KubeVirt migrates a guest by itself so that a change takes effect.
+    pub migrates: bool,
+}
+
+impl KubevirtRow {
+    /// The row of a `KubeVirt` object with this spec and status. What is malformed is as if it was not set.
+    pub fn new(spec: &Value, status: &Value) -> Self {
+        let developer = &spec["configuration"]["developerConfiguration"];
+        let methods = &spec["workloadUpdateStrategy"]["workloadUpdateMethods"];
+        let version = &status["observedKubeVirtVersion"];
+        Self {
+            version: version.as_str().unwrap_or_default().to_owned(),
+            enabled: texts(&developer["featureGates"])
+                .map(str::to_owned)
+                .collect(),
+            disabled: texts(&developer["disabledFeatureGates"])
+                .map(str::to_owned)
+                .collect(),
+            migrates: texts(methods).any(|method| method == "LiveMigrate"),
+        }
+    }
+
+    /// Why KubeVirt does not offer a feature; `None` if it does, or if its version is not known.
+    pub fn lacks(&self, feature: &Feature) -> Option<Lacking> {
+        let runs: Release = self.version.parse().ok()?;
+        let reached = |release: Option<Release>| release.is_some_and(|release| runs >= release);
+        if runs < feature.since {
+            return Some(Lacking::Release(feature.since));
+        }
+        let is_default = runs >= BETA_IS_ENABLED
+            && reached(feature.beta)
+            && !self.disabled.contains(feature.gate);
+        let is_offered =
+            reached(feature.general) || is_default || self.enabled.contains(feature.gate);
+        (!is_offered).then_some(Lacking::Gate(feature.gate))
+    }
+}
+
+fn texts(list: &Value) -> impl Iterator<Item = &str> {
+    list.as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn row(version: &str, gates: &Value) -> KubevirtRow {
+        let spec = json!({"configuration": {"developerConfiguration": gates}});
+        KubevirtRow::new(&spec, &json!({"observedKubeVirtVersion": version}))
+    }
+
+    #[test]
+    fn the_object_is_read_and_what_is_malformed_is_as_if_it_was_not_set() {
+        let spec = json!({
+            "workloadUpdateStrategy": {"workloadUpdateMethods": ["Evict", "LiveMigrate"]},
+            "configuration": {"developerConfiguration": {
+                "featureGates": ["HostDevices", 5], "disabledFeatureGates": ["Template"],
+            }},
+        });
+        let read = KubevirtRow::new(&spec, &json!({"observedKubeVirtVersion": "v1.9.0"}));
+        let expected = KubevirtRow {
+            version: "v1.9.0".into(),
+            enabled: ["HostDevices".to_owned()].into(),
+            disabled: ["Template".to_owned()].into(),
+            migrates: true,
+        };
+        assert_eq!(read, expected);
+        let spec = json!({"workloadUpdateStrategy": {"workloadUpdateMethods": 5}});
+        let malformed = KubevirtRow::new(&spec, &json!("Deployed"));
+        assert_eq!(malformed, KubevirtRow::default());
+    }
+
+    #[test]
+    fn a_feature_is_offered_by_release_by_gate_and_from_1_9_on_by_stage() {
+        let (none, video) = (json!({}), json!({"featureGates": ["VideoConfig"]}));
+        let off = json!({"disabledFeatureGates": ["Devices"]});
+        let beta = Feature {
+            gate: "Devices",
+            since: Release(1, 8),
+            beta: Some(Release(1, 9)),
+            general: None,
+        };
+        let gate = Some(Lacking::Gate("VideoConfig"));
+        for (version, gates, feature, expected) in [
+            (
+                "v1.5.2",
+                &video,
+                &VIDEO_CONFIG,
+                Some(Lacking::Release(Release(1, 6))),
+            ),
+            ("v1.6.0", &none, &VIDEO_CONFIG, gate),
+            ("v1.8.3-rc.1", &none, &VIDEO_CONFIG, gate),
+            ("v1.8.3", &video, &VIDEO_CONFIG, None),
+            ("1.9.0", &none, &VIDEO_CONFIG, None),
+            ("v1.10.1", &none, &VIDEO_CONFIG, None),
+            ("", &none, &VIDEO_CONFIG, None),
+            ("main", &none, &VIDEO_CONFIG, None),
+            ("v1.8.0", &none, &beta, Some(Lacking::Gate("Devices"))),
+            ("v1.9.0", &none, &beta, None),
+            ("v1.9.0", &off, &beta, Some(Lacking::Gate("Devices"))),
+        ] {
+            assert_eq!(
+                row(version, gates).lacks(feature),
+                expected,
+                "{version} {gates}"
+            );
+        }
+    }
+}
