@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use common::api::libvirt_host::HostNetwork;
 use common::api::machine_image::PinnedImage;
-use common::catalog::NetworkRow;
+use common::catalog::{NetworkRow, Policy};
 use common::normalize::images_in;
+use common::quantity::Bytes;
 use kube::runtime::reflector::{ObjectRef, Store};
 use runtime::checks::Check;
 use tokio::sync::watch;
@@ -55,6 +56,22 @@ pub struct Caches {
 }
 
 impl Caches {
+    /// The largest disk or medium that the policies of a namespace allow; `None`: they set no limit. While the labels of
+    /// the namespace are not known, every policy counts.
+    pub fn largest_disk(&self, namespace: &str) -> Option<Bytes> {
+        let namespace = self.namespaces.get("", namespace);
+        let labels = namespace.map(|namespace| namespace.labels());
+        let mut least = None;
+        self.policies.for_each_summary(|_, policy| {
+            let policy = policy.as_ref();
+            let holds =
+                |policy: &&Arc<Policy>| labels.as_ref().is_none_or(|labels| policy.selects(labels));
+            let limit = policy.filter(holds).and_then(|policy| policy.limits.disk);
+            least = least.into_iter().chain(limit).min();
+        });
+        least
+    }
+
     /// Empty caches around the store of Machines.
     pub fn new(machines: Store<CachedMachine>) -> Self {
         Self {

@@ -132,8 +132,7 @@ pub fn backend(
     let applier = Applier {
         hosts: fleet.hosts.clone(),
         objects: fleet.objects.clone(),
-        machines: caches.machines.clone(),
-        secret_versions: caches.secret_versions.clone(),
+        caches: caches.clone(),
         api: api.clone(),
         triggers,
     };

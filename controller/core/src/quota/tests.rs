@@ -335,3 +335,32 @@ fn a_machine_without_a_usable_block_counts_what_can_be_read_of_it() {
     cluster.apply(new("web", 1, 2));
     assert!(matches!(cluster.decide("web"), Decision::Held(_)));
 }
+
+/// The limits of every policy that selects the namespace count, and of all policies while its labels are not known.
+#[test]
+fn the_largest_disk_of_a_namespace_is_the_least_limit_of_its_policies() {
+    let (store, _) = store();
+    let caches = Caches::new(store);
+    let limited = |name: &str, labels: Value, disk: &str| {
+        let policy = json!({
+            "metadata": {"name": name},
+            "spec": {"namespaceSelector": {"matchLabels": labels}, "limits": {"disk": disk}},
+        });
+        serde_json::from_value::<objects::PolicyObject>(policy).unwrap()
+    };
+    assert_eq!(caches.largest_disk("prod"), None);
+    let shared = json!({"tenancy": "shared"});
+    let policies = vec![
+        limited("a", shared.clone(), "8Gi"),
+        limited("b", shared.clone(), "6Gi"),
+        limited("c", json!({"tenancy": "own"}), "1Gi"),
+        policy(&json!({"cpu": 4})),
+    ];
+    list(&caches.policies, policies);
+    let limit = || caches.largest_disk("prod").map(|limit| limit.to_string());
+    assert_eq!(limit().as_deref(), Some("1Gi"));
+    list(&caches.namespaces, vec![namespace(&shared)]);
+    assert_eq!(limit().as_deref(), Some("6Gi"));
+    list(&caches.namespaces, vec![namespace(&json!({}))]);
+    assert_eq!(limit(), None);
+}

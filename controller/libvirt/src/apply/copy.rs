@@ -14,7 +14,7 @@ use crate::access::{AccessError, VolumeKey};
 use crate::guard::Guard;
 use crate::hosts::guards::spec_pools;
 use crate::hosts::registry::ConnectedHost;
-use crate::images::fetches::Request;
+use crate::images::fetches::{ImageUse, Request};
 use crate::images::names::copy_name;
 use crate::plan::action::Action;
 use crate::plan::disks::copies;
@@ -27,7 +27,7 @@ pub(super) struct CopiedDisk {
     /// Pool and volume without the attempt.
     pub(super) volume: VolumeKey,
     /// Size of the disk, in bytes.
-    pub(super) size: Option<u64>,
+    pub(super) size: u64,
 }
 
 impl Applier {
@@ -45,7 +45,7 @@ impl Applier {
             secret_version: None,
             namespace: machine.namespace(),
             machine: machine.name(),
-            disk_size: disk.size,
+            made: ImageUse::Disk(disk.size),
         };
         if host.copies.begin(&asked, Instant::now()).is_none() {
             return;
@@ -88,7 +88,7 @@ impl Applier {
     /// needs the disk. After a deletion nothing would remove the volume.
     fn copy_guard(&self, host: &Arc<ConnectedHost>, machine: &Machine, volume: VolumeKey) -> Guard {
         let guard = self.guard(host, machine);
-        let (machines, objects) = (self.machines.clone(), self.objects.clone());
+        let (machines, objects) = (self.caches.machines.clone(), self.objects.clone());
         let (cached, uid) = (reference(machine), machine.uid().to_owned());
         let pools = spec_pools(&self.objects, &host.name);
         let host = host.name.clone();

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use common::bounds::MEDIUM_MAX;
 use controller_core::backend::Failed;
 use controller_core::client::Remedy;
 use controller_core::machine::{CachedMachine, Machine};
@@ -19,7 +20,7 @@ use crate::hosts::registry::ConnectedHost;
 use crate::images::abandoned::FETCH_LIMIT;
 use crate::images::credentials;
 use crate::images::fetch::{FetchRequest, fetch};
-use crate::images::fetches::{FetchKey, Fetches, Request};
+use crate::images::fetches::{FetchKey, Fetches, ImageUse, Request};
 use crate::images::names::image_volume;
 use crate::offers::images;
 
@@ -66,13 +67,19 @@ impl Applier {
             secret: wanted.secret.map(str::to_owned),
         };
         let secret = wanted.secret;
-        let version = secret.and_then(|name| self.secret_versions.get(machine.namespace(), name));
+        let version =
+            secret.and_then(|name| self.caches.secret_versions.get(machine.namespace(), name));
+        let limit = self.caches.largest_disk(machine.namespace());
+        let most = limit.map_or(MEDIUM_MAX, |limit| limit.get().min(MEDIUM_MAX));
+        let made = wanted
+            .disk_size
+            .map_or(ImageUse::Medium(most), ImageUse::Disk);
         let asked = Request {
             key: key.clone(),
             secret_version: version.as_deref(),
             namespace: machine.namespace(),
             machine: machine.name(),
-            disk_size: wanted.disk_size,
+            made,
         };
         let Some(permit) = host.fetches.begin(&asked, Instant::now()) else {
             return Ok(());
@@ -85,7 +92,7 @@ impl Applier {
             checksum: wanted.checksum.map(str::to_owned),
             credentials: None,
             sources: spec.and_then(|spec| spec.image_sources.clone()),
-            disk_size: wanted.disk_size,
+            made,
         };
         let guard = self.fetch_guard(host, machine, &key);
         let (host, triggers) = (host.clone(), self.triggers.clone());
@@ -124,7 +131,7 @@ impl Applier {
     /// still needs the image.
     fn fetch_guard(&self, host: &Arc<ConnectedHost>, machine: &Machine, key: &FetchKey) -> Guard {
         let guard = self.guard(host, machine);
-        let (fetches, machines) = (host.fetches.clone(), self.machines.clone());
+        let (fetches, machines) = (host.fetches.clone(), self.caches.machines.clone());
         let (key, checked) = (key.clone(), Mutex::new(Instant::now()));
         let namespace_uid = machine.namespace_uid.clone();
         let begun = Instant::now();

@@ -15,17 +15,17 @@ use common::names::{self, FIELD_MANAGER};
 use common::render::libvirt::domain_uuid;
 use controller_core::backend::Failed;
 use controller_core::cache::Cache;
+use controller_core::caches::Caches;
 use controller_core::client::{ApiError, GuardedClient, Remedy};
 use controller_core::machine::{CachedMachine, Machine, requested_resources};
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
 use controller_core::preconditions::Effect;
-use controller_core::secrets::SecretVersions;
 use controller_core::triggers::Triggers;
 use controller_core::writes::{Written, remove_annotation};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::ObjectRef;
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -60,10 +60,8 @@ pub(crate) struct Applier {
     pub(crate) hosts: Hosts,
     /// LibvirtHosts as the API server has them.
     pub(crate) objects: Cache<LibvirtHost>,
-    /// Machines as the API server has them.
-    pub(crate) machines: Store<CachedMachine>,
-    /// Versions of users' Secrets.
-    pub(crate) secret_versions: SecretVersions,
+    /// Objects as the API server has them.
+    pub(crate) caches: Caches,
     /// The API server.
     pub(crate) api: GuardedClient,
     /// Triggers passes of Machines.
@@ -117,7 +115,7 @@ impl Applier {
 
     /// The guard that a job of this Machine on this host checks before each effect.
     fn guard(&self, host: &Arc<ConnectedHost>, machine: &Machine) -> Guard {
-        let (hosts, machines) = (self.hosts.clone(), self.machines.clone());
+        let (hosts, machines) = (self.hosts.clone(), self.caches.machines.clone());
         let (here, uid) = (host.name.clone(), machine.uid().to_owned());
         let cached = ObjectRef::new(machine.name()).within(machine.namespace());
         let pools = spec_pools(&self.objects, &host.name);
@@ -160,7 +158,7 @@ impl Applier {
         {
             let disk = CopiedDisk {
                 volume: (pool.clone(), base_of(name).to_owned()),
-                size: u64::try_from(size.get()).ok(),
+                size: u64::try_from(size.get()).unwrap_or(u64::MAX),
             };
             self.begin_copy(host, machine, disk, action.clone());
             return Ok(());

@@ -52,8 +52,7 @@ impl Fixture {
         let applier = Applier {
             hosts,
             objects,
-            machines: store,
-            secret_versions: SecretVersions::default(),
+            caches: Caches::new(store),
             api: api_server().0,
             triggers: Triggers::default(),
         };
@@ -158,8 +157,8 @@ async fn passes_do_not_wait_for_copies_and_a_namespace_has_one_at_a_time() {
     assert_eq!(fixture.state(&blue[1]), Some(ImageState::Waiting));
     fixture.copy(&blue[0]).await;
 
-    let (machines, triggers) = (&fixture.applier.machines, &fixture.applier.triggers);
-    triggers.activate(&controller_core::caches::Caches::new(machines.clone()));
+    let (machines, triggers) = (&fixture.applier.caches.machines, &fixture.applier.triggers);
+    triggers.activate(&Caches::new(machines.clone()));
     for _ in 0..3 {
         let queued = triggers.queue.next().await;
         triggers.queue.started(&queued);

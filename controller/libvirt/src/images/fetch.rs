@@ -11,7 +11,7 @@ use controller_core::preconditions::Effect;
 
 use super::credentials::Credentials;
 use super::download::{Download, Source, open};
-use super::fetches::FetchPermit;
+use super::fetches::{FetchPermit, ImageUse};
 use super::names::{attempt, is_attempt_of, marker, marker_xml};
 use super::reader::{Pace, Reader, read_head};
 use crate::access::{AccessError, Connection, Volume};
@@ -36,8 +36,8 @@ pub(crate) struct FetchRequest {
     pub(crate) credentials: Option<Credentials>,
     /// `imageSources` of the host.
     pub(crate) sources: Option<Vec<String>>,
-    /// Size of the disk that is made of the image, in bytes; `None`: it is a medium.
-    pub(crate) disk_size: Option<u64>,
+    /// What is made of the image.
+    pub(crate) made: ImageUse,
 }
 
 /// Fetches an image into a volume of a name that was never used. Blocks until it is complete. Attempts that were
@@ -60,13 +60,12 @@ pub(crate) fn fetch(
         allowed: request.sources.as_deref(),
         credentials: request.credentials.as_ref(),
     })?;
-    check_length(length, request.disk_size).map_err(|why| format!("{shown} {why}"))?;
+    check_length(length, request.made).map_err(|why| format!("{shown} {why}"))?;
     check_room(host, pool, length, permit.announce(length))?;
     let mut source = Reader::new(body, Pace::default(), permit.progress(), guard);
     let head = read_head(&mut source, HEAD_BYTES);
     let head = head.map_err(|error| source.failure(&shown).unwrap_or_else(|| error.to_string()))?;
-    let header =
-        accepted(&head, length, request.disk_size).map_err(|why| format!("{shown} {why}"))?;
+    let header = accepted(&head, length, request.made).map_err(|why| format!("{shown} {why}"))?;
     let volume = attempt(&request.base, request.number);
     check_new(host, guard, pool, &volume).map_err(refused)?;
     let xml = volume_xml(&VolumeSpec {
@@ -127,15 +126,20 @@ fn discard(host: &mut dyn Connection, guard: &Guard, pool: &str, volume: &str) {
 /// references take most: 8 bytes each for a cluster, that is 1/32 of the disk with the smallest clusters of 512 bytes, and
 /// less than 1/4000 with the usual 64 KiB. 1/8 leaves room for bitmaps of backups, and 64 MiB for what does not depend on
 /// the size (QEMU, docs/interop/qcow2.rst).
-fn check_length(length: u64, disk_size: Option<u64>) -> Result<(), String> {
+fn check_length(length: u64, made: ImageUse) -> Result<(), String> {
     let length = u128::from(length);
-    let (most, what, fix) = match disk_size.map(u128::from) {
-        Some(size) => (
-            size + size / 8 + (64 << 20),
+    let (most, what, fix) = match made {
+        ImageUse::Disk(size) => (
+            u128::from(size) + u128::from(size / 8) + (64 << 20),
             "the image of this disk",
             "make the disk larger, or write the image anew with 'qemu-img convert -O qcow2', which leaves out what is unused",
         ),
-        None => (MEDIUM_MAX, "a medium", "use a smaller file, or a disk"),
+        ImageUse::Medium(most) if most < MEDIUM_MAX => (
+            most,
+            "a medium of this namespace",
+            "use a smaller file: a MachinePolicy limits disks and media",
+        ),
+        ImageUse::Medium(most) => (most, "a medium", "use a smaller file, or a disk"),
     };
     if length <= most {
         return Ok(());
@@ -176,14 +180,19 @@ fn check_room(
 }
 
 /// The header of an image that needs no other file and fits the disk; the error is the rest of a sentence about it.
-fn accepted(head: &[u8], length: u64, disk_size: Option<u64>) -> Result<ImageHeader, String> {
+fn accepted(head: &[u8], length: u64, made: ImageUse) -> Result<ImageHeader, String> {
     let header = parse(head, length).and_then(ImageHeader::standalone);
     let header = header.map_err(|error| error.to_string())?;
-    match disk_size {
-        Some(size) if header.virtual_size > size => Err(format!(
+    match made {
+        ImageUse::Disk(size) if header.virtual_size > size => Err(format!(
             "is {} large and the disk {}: make the disk at least as large as its image",
             Bytes::new(u128::from(header.virtual_size)),
             Bytes::new(u128::from(size))
+        )),
+        ImageUse::Medium(most) if u128::from(header.virtual_size) > most => Err(format!(
+            "is {} large, and a medium may be {}: use a smaller one",
+            Bytes::new(u128::from(header.virtual_size)),
+            Bytes::new(most)
         )),
         _ => Ok(header),
     }

@@ -82,7 +82,7 @@ struct Underway {
     progress: Arc<Progress>,
     namespace: String,
     secret_version: Option<String>,
-    disk_size: Option<u64>,
+    made: ImageUse,
     /// Machines that need it: namespace and name.
     needed_by: BTreeSet<(String, String)>,
 }
@@ -95,21 +95,26 @@ struct Failure {
     pause: Duration,
     /// `resourceVersion` of the Secret before the fetch. Another version may have the right credentials.
     secret_version: Option<String>,
-    /// Size of the disk that it was fetched for. A larger disk may take an image that this one could not.
-    disk_size: Option<u64>,
+    /// What it was fetched for. A larger disk may take an image that this one could not.
+    made: ImageUse,
 }
 
 impl Failure {
     /// Whether the next attempt has to wait.
     fn holds(&self, request: &Request<'_>, now: Instant) -> bool {
-        let is_larger = match (request.disk_size, self.disk_size) {
-            (_, None) => false,
-            (None, Some(_)) => true,
-            (Some(size), Some(before)) => size > before,
-        };
+        let is_larger = request.made > self.made;
         let is_corrected = request.secret_version != self.secret_version.as_deref();
         !is_larger && !is_corrected && now.saturating_duration_since(self.since) < self.pause
     }
+}
+
+/// What is made of an image, which bounds it. A medium may be larger than what is made a disk, so that it is the larger use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ImageUse {
+    /// A disk of this size, in bytes.
+    Disk(u64),
+    /// A medium of this size at most, in bytes.
+    Medium(u128),
 }
 
 /// Who asks for an image.
@@ -122,8 +127,8 @@ pub(crate) struct Request<'a> {
     pub(crate) namespace: &'a str,
     /// Name of the Machine.
     pub(crate) machine: &'a str,
-    /// Size of the disk that is made of it, in bytes; `None`: it is a medium.
-    pub(crate) disk_size: Option<u64>,
+    /// What is made of it.
+    pub(crate) made: ImageUse,
 }
 
 /// Bytes so far, and of how many.
@@ -241,7 +246,7 @@ impl Fetches {
             progress: progress.clone(),
             namespace: request.namespace.to_owned(),
             secret_version: request.secret_version.map(str::to_owned),
-            disk_size: request.disk_size,
+            made: request.made,
             needed_by: [(request.namespace.to_owned(), request.machine.to_owned())].into(),
         });
         Some(FetchPermit {
@@ -268,16 +273,15 @@ impl Fetches {
         let Err(why) = outcome else { return };
         let before = found.failure.take();
         let pause = before.map_or(PAUSE_MIN, |before| (before.pause * 2).min(PAUSE_MAX));
-        let (disk_size, secret_version) = found
-            .underway
-            .map(|underway| (underway.disk_size, underway.secret_version))
-            .unwrap_or_default();
+        let Some(underway) = found.underway else {
+            return;
+        };
         let failure = Failure {
             why,
             since: now,
             pause,
-            secret_version,
-            disk_size,
+            secret_version: underway.secret_version,
+            made: underway.made,
         };
         inner.forget_oldest();
         let image = inner.images.entry(key.clone()).or_default();

@@ -41,7 +41,7 @@ fn request(number: i64, url: String, checksum: Option<&str>) -> FetchRequest {
         checksum: checksum.map(Into::into),
         sources: Some(vec![origin(&url)]),
         url,
-        disk_size: Some(1 << 30),
+        made: ImageUse::Disk(1 << 30),
     }
 }
 
@@ -320,15 +320,21 @@ fn a_file_that_is_larger_than_its_disk_can_need_is_refused_before_it_is_read() {
     assert!(why.contains("make the disk larger"), "{why}");
     // One byte less is fetched, and this server breaks off.
     assert!(of_disk(most).contains("was interrupted"));
-    let of_drive = |length| {
+    let of_drive = |length, most| {
         let host = FakeLibvirt::new();
         let mut request = request(1, server(head(length), CONTENT), None);
-        request.disk_size = None;
+        request.made = ImageUse::Medium(most);
         fetched(&host, &request).unwrap_err()
     };
-    let why = of_drive(MEDIUM_MAX + 1);
+    let why = of_drive(MEDIUM_MAX + 1, MEDIUM_MAX);
     assert!(why.contains("a medium may have 64Gi"), "{why}");
-    assert!(of_drive(MEDIUM_MAX).contains("was interrupted"));
+    assert!(of_drive(MEDIUM_MAX, MEDIUM_MAX).contains("was interrupted"));
+    let why = of_drive((1 << 30) + 1, 1 << 30);
+    assert!(
+        why.contains("a medium of this namespace may have 1Gi"),
+        "{why}"
+    );
+    assert!(of_drive(1 << 30, 1 << 30).contains("was interrupted"));
 }
 
 #[test]
@@ -349,7 +355,7 @@ fn two_images_that_are_fetched_at_once_do_not_fill_more_than_the_pool() {
             secret_version: None,
             namespace,
             machine: "web",
-            disk_size: None,
+            made: ImageUse::Medium(MEDIUM_MAX),
         };
         fetches.begin(&request, std::time::Instant::now()).unwrap()
     };

@@ -14,7 +14,7 @@ fn request<'a>(image: &str, namespace: &'a str) -> Request<'a> {
         secret_version: None,
         namespace,
         machine: "web",
-        disk_size: Some(10),
+        made: ImageUse::Disk(10),
     }
 }
 
@@ -47,19 +47,22 @@ fn a_fetch_that_failed_is_tried_again_after_a_while_and_is_reported_meanwhile() 
 fn an_image_that_was_too_large_for_a_disk_is_fetched_at_once_for_a_larger_one() {
     let fetches = Fetches::default();
     let now = Instant::now();
-    let of_size = |disk_size| Request {
-        disk_size,
+    let made = |made| Request {
+        made,
         ..request("image", "default")
     };
-    assert!(fetches.begin(&of_size(Some(10)), now).is_some());
+    assert!(fetches.begin(&made(ImageUse::Disk(10)), now).is_some());
     fetches.end(&key("image"), Err("too large".into()), now);
-    assert!(fetches.begin(&of_size(Some(10)), now).is_none());
-    assert!(fetches.begin(&of_size(Some(5)), now).is_none());
-    assert!(fetches.begin(&of_size(Some(20)), now).is_some());
+    assert!(fetches.begin(&made(ImageUse::Disk(10)), now).is_none());
+    assert!(fetches.begin(&made(ImageUse::Disk(5)), now).is_none());
+    assert!(fetches.begin(&made(ImageUse::Disk(20)), now).is_some());
     fetches.end(&key("image"), Err("too large".into()), now);
-    assert!(fetches.begin(&of_size(None), now).is_some());
+    assert!(fetches.begin(&made(ImageUse::Medium(5)), now).is_some());
+    fetches.end(&key("image"), Err("too large".into()), now);
+    assert!(fetches.begin(&made(ImageUse::Medium(5)), now).is_none());
+    assert!(fetches.begin(&made(ImageUse::Medium(6)), now).is_some());
     fetches.end(&key("image"), Err("no route".into()), now);
-    assert!(fetches.begin(&of_size(Some(20)), now).is_none());
+    assert!(fetches.begin(&made(ImageUse::Disk(20)), now).is_none());
 }
 
 #[test]
