@@ -327,6 +327,45 @@ async fn labelled(env: &Environment, key: &str, value: &str) -> Vec<Value> {
         .collect()
 }
 
+/// Deletes the VirtualMachine of a Machine by hand. The claim with the state of its guest is still there when another guest
+/// runs.
+async fn outlives_its_vm(env: &Environment, name: &str) {
+    let owned = wait::until("the Machine to own the claim", async || {
+        let claims = labelled(env, "persistent-state-for", name).await;
+        let owners = claims[0]["metadata"]["ownerReferences"].to_string();
+        let is_owned = claims.len() == 1 && owners.contains(r#""kind":"Machine""#);
+        Ok(is_owned
+            .then(|| claims[0]["metadata"]["uid"].clone())
+            .ok_or(owners))
+    });
+    let before = owned.await.unwrap();
+    let vms = env.objects(VM);
+    let old = vms.get(name).await.unwrap()["metadata"]["uid"].clone();
+    vms.delete(name).await.unwrap();
+    let is_another = |vm: &Value| vm["metadata"]["uid"] != old && vm["status"]["ready"] == true;
+    vms.until(name, "to be another one that runs", is_another)
+        .await
+        .unwrap();
+    // The garbage collector has seen that the VirtualMachine is gone.
+    let collected = wait::until("the owner that is gone to be removed", async || {
+        let claims = labelled(env, "persistent-state-for", name).await;
+        let owners = claims
+            .first()
+            .map(|claim| claim["metadata"]["ownerReferences"].to_string());
+        let is_gone = owners
+            .as_ref()
+            .is_none_or(|owners| !owners.contains(&old.to_string()));
+        Ok(is_gone.then_some(claims).ok_or(owners))
+    });
+    let after = collected.await.unwrap();
+    let uids: Vec<_> = after
+        .iter()
+        .map(|claim| &claim["metadata"]["uid"])
+        .collect();
+    assert_eq!(uids, [&before]);
+    env.machines().until_phase(name, "Running").await.unwrap();
+}
+
 #[tokio::test]
 async fn the_claim_of_efi_variables_and_tpm_goes_with_the_disks_or_stays_with_them() {
     let env = Environment::new().await;
@@ -342,7 +381,7 @@ async fn the_claim_of_efi_variables_and_tpm_goes_with_the_disks_or_stays_with_th
         });
         env.apply(&machine(name, &spec)).await;
         machines.until_phase(name, "Running").await.unwrap();
-        assert_eq!(labelled(&env, "persistent-state-for", name).await.len(), 1);
+        outlives_its_vm(&env, name).await;
         machines.delete(name).await.unwrap();
         machines.until_gone(name).await.unwrap();
     }
