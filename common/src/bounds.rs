@@ -52,6 +52,8 @@ pub const CDROMS_MAX: usize = 16;
 pub const NETWORKS_MAX: usize = 32;
 /// Most imports of one image: one for each storage class and volume mode, and a cluster has a few dozen classes.
 pub const IMAGE_IMPORTS_MAX: usize = 64;
+/// Most tolerations of a Machine: those of a pod are not bounded, and few nodes have more than a handful of taints.
+pub const TOLERATIONS_MAX: usize = 32;
 /// Most labels of a selector and most entries of cloud-init's metadata.
 pub const LABELS_MAX: usize = 64;
 /// Most storage classes that a libvirt host offers: one pool each.

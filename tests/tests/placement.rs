@@ -1,9 +1,13 @@
-//! Machines of a group are kept apart: the nodes that their guests get, and what a Machine says that gets none.
+//! Machines of a group are kept apart, and tainted nodes are kept free: the nodes that guests get, and what a Machine says
+//! that gets none.
 mod environment;
 
 use std::collections::BTreeSet;
 
-use lab::objects::{condition, condition_message};
+use lab::{
+    Scenario,
+    objects::{condition, condition_message},
+};
 use serde_json::{Value, json};
 
 use environment::{Environment, machine};
@@ -56,4 +60,40 @@ async fn machines_of_a_group_run_on_different_nodes_and_wait_if_they_require_tha
     }
     env.apply(&in_group("e", false)).await;
     machines.until_phase("e", "Running").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_guest_runs_on_tainted_nodes_only_if_it_tolerates_the_taint() {
+    let env = Environment::with_best_crds().await;
+    let (machines, kubectl) = (env.machines(), env.lab.kubectl());
+    let taint = ["taint", "nodes", "--all", "dedicated=db:NoSchedule"];
+    kubectl.run(&taint).await.unwrap().ok().unwrap();
+    let tolerant = |effect: &str| {
+        let toleration = json!({"key": "dedicated", "value": "db", "effect": effect});
+        let placement = json!({"tolerations": [toleration]});
+        machine("db", &json!({"template": "small", "placement": placement}))
+    };
+    env.apply(&machine("db", &json!({"template": "small"})))
+        .await;
+    let waits = machines.until_condition("db", "Ready", "False", "InsufficientResources");
+    let waits = waits.await.unwrap();
+    let message = condition_message(&waits, "Ready").unwrap();
+    assert!(message.contains("untolerated taint"), "{message}");
+
+    // A pod that waits is made anew with the next start of the guest.
+    env.apply(&tolerant("NoSchedule")).await;
+    let runs = machines.until_phase("db", "Running").await.unwrap();
+    assert_eq!(runs["status"]["pendingChanges"], Value::Null);
+
+    env.simulator.set_all(Scenario::NoMigration);
+    env.apply(&tolerant("NoExecute")).await;
+    let pending = machines.until("db", "to have a pending change", |machine| {
+        !machine["status"]["pendingChanges"].is_null()
+    });
+    let pending = pending.await.unwrap();
+    let change = &pending["status"]["pendingChanges"][0];
+    assert_eq!(change["field"], "placement.tolerations");
+    assert_eq!(change["current"], "dedicated=db:NoSchedule");
+    assert_eq!(change["desired"], "dedicated=db:NoExecute");
+    assert_eq!(change["action"], "Restart");
 }

@@ -10,7 +10,7 @@ use crate::names::{CLOUD_INIT_DISK, POD_VOLUMES};
 use crate::quantity::Bytes;
 
 /// The rules about a Machine's spec as a whole.
-pub(crate) fn machine() -> [Value; 15] {
+pub(crate) fn machine() -> [Value; 16] {
     [
         // A value that the stored object already has is accepted, so that status and finalizers can
         // still be written.
@@ -74,6 +74,11 @@ pub(crate) fn machine() -> [Value; 15] {
             Backend::Libvirt,
             "!has(self.evictionStrategy)",
             "a libvirt host is not drained; evictionStrategy needs backend: kubevirt",
+        ),
+        on(
+            Backend::Libvirt,
+            "!has(self.placement) || !has(self.placement.tolerations)",
+            "a libvirt host has no taints; placement.tolerations needs backend: kubevirt",
         ),
         on(
             Backend::Libvirt,
@@ -155,6 +160,24 @@ pub(crate) fn named_once() -> Value {
         "self.all(word, self.exists_one(other, other == word))",
         "each value may occur only once",
     )
+}
+
+/// The rules about a toleration, which are those of Kubernetes (`ValidateTolerations`).
+pub(crate) fn toleration() -> [Value; 3] {
+    [
+        json!({
+            "rule": "has(self.key) || has(self.operator) && self.operator == 'Exists'",
+            "message": "a toleration of taints of any key needs operator: Exists",
+        }),
+        json!({
+            "rule": "!has(self.value) || self.value == '' || !has(self.operator) || self.operator == 'Equal'",
+            "message": "operator: Exists tolerates any value; drop value",
+        }),
+        json!({
+            "rule": "!has(self.tolerationSeconds) || has(self.effect) && self.effect == 'NoExecute'",
+            "message": "tolerationSeconds needs effect: NoExecute",
+        }),
+    ]
 }
 
 /// The rule that an amount is within the bounds that the webhook enforces.

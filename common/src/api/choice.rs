@@ -106,6 +106,22 @@ choices! {
         /// A zone: the value of the label `topology.kubernetes.io/zone` of a node or LibvirtHost.
         Zone = "Zone",
     }
+    /// How a toleration compares the taint of its key.
+    TolerationOperator {
+        /// The taint has this value.
+        Equal = "Equal",
+        /// The taint has any value.
+        Exists = "Exists",
+    }
+    /// What a taint of a node does to pods that do not tolerate it.
+    TaintEffect {
+        /// They are not scheduled on the node.
+        NoSchedule = "NoSchedule",
+        /// They are scheduled on the node only if there is no other.
+        PreferNoSchedule = "PreferNoSchedule",
+        /// They are not scheduled on the node, and leave it.
+        NoExecute = "NoExecute",
+    }
     /// What makes a pending change effective.
     PendingAction {
         /// The next restart of the guest.

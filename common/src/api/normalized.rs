@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use super::choice::{
     AccessMode, Backend, DiskBus, DisplayType, EvictionStrategy, FirmwareType, GroupScope,
-    MachineType, NicModel, OsFamily, PowerState, ReclaimPolicy, TemplateSource, VideoModel,
-    VolumeMode,
+    MachineType, NicModel, OsFamily, PowerState, ReclaimPolicy, TaintEffect, TemplateSource,
+    TolerationOperator, VideoModel, VolumeMode,
 };
 use super::machine::Image;
 use super::schema;
@@ -86,7 +86,7 @@ pub struct Normalized {
     /// Family of the operating system of the guest. Absent: not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub os: Option<OsFamily>,
-    /// Group of Machines of the namespace that are kept apart. Absent: none.
+    /// Where the machine runs: in relation to others, and on which tainted nodes. Absent: anywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<NormalizedPlacement>,
     /// Desired power state: Running or Stopped.
@@ -146,7 +146,13 @@ impl Normalized {
     /// The group of Machines that are kept apart.
     pub fn group(&self) -> Option<&NormalizedGroup> {
         let placement = self.placement.as_ref();
-        placement.map(|placement| &placement.anti_affinity_group)
+        placement.and_then(|placement| placement.anti_affinity_group.as_ref())
+    }
+
+    /// The taints of nodes that the machine may run on all the same.
+    pub fn tolerations(&self) -> &[NormalizedToleration] {
+        let placement = self.placement.as_ref();
+        placement.map_or(&[], |placement| &placement.tolerations)
     }
 
     /// What happens to the running guest when its node is drained. Never the cluster's default: it does not depend on how
@@ -353,12 +359,71 @@ pub struct PinnedDataSource {
     pub namespace: String,
 }
 
-/// Where a machine runs in relation to others.
+/// Where a machine runs: in relation to others, and on which tainted nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NormalizedPlacement {
-    /// Group of Machines of the namespace that are kept apart.
-    pub anti_affinity_group: NormalizedGroup,
+    /// Group of Machines of the namespace that are kept apart. Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub anti_affinity_group: Option<NormalizedGroup>,
+    /// Taints of nodes that the machine may run on all the same; on KubeVirt only. Absent: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = bounds::TOLERATIONS_MAX))]
+    pub tolerations: Vec<NormalizedToleration>,
+}
+
+impl NormalizedPlacement {
+    /// The placement with these parts; `None` if there are none.
+    pub fn of(
+        anti_affinity_group: Option<NormalizedGroup>,
+        tolerations: Vec<NormalizedToleration>,
+    ) -> Option<Self> {
+        let says_something = anti_affinity_group.is_some() || !tolerations.is_empty();
+        says_something.then_some(Self {
+            anti_affinity_group,
+            tolerations,
+        })
+    }
+}
+
+/// A taint of nodes that the machine may run on all the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NormalizedToleration {
+    /// What the taint does. Absent: any effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effect: Option<TaintEffect>,
+    /// Key of the taint. Absent: any key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::LabelKey>")]
+    pub key: Option<String>,
+    /// How the value of the taint is compared.
+    pub operator: TolerationOperator,
+    /// How long the guest stays on a node that gets such a taint, in seconds. Absent: for ever.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub toleration_seconds: Option<i64>,
+    /// Value of the taint. Absent: none, or any with the operator Exists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::LabelValue>")]
+    pub value: Option<String>,
+}
+
+/// As kubectl writes a taint: `key=value:effect`, with `*` for any key and any effect.
+impl fmt::Display for NormalizedToleration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.key.as_deref().unwrap_or("*"))?;
+        if self.operator == TolerationOperator::Equal {
+            write!(f, "={}", self.value.as_deref().unwrap_or_default())?;
+        }
+        match self.effect {
+            Some(effect) => write!(f, ":{effect}")?,
+            None => f.write_str(":*")?,
+        }
+        match self.toleration_seconds {
+            Some(seconds) => write!(f, " for {seconds} s"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// A group of Machines that are kept apart.

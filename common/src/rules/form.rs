@@ -261,12 +261,16 @@ pub(crate) fn labels<'a>(
     findings: &mut Findings,
 ) {
     for (key, value) in labels {
-        if !is_label_key(key) {
-            let detail = "a label's key is letters, digits, '-', '_' and '.', at most 63, with a letter or digit at both ends, after an optional DNS prefix and '/'";
-            findings
-                .deny(Violation::new(path, Code::InvalidLabel, Kind::Invalid, detail).text(key));
-        }
+        label_key(path, key, findings);
         label_value(Location::from(path).key(key), value, findings);
+    }
+}
+
+/// Rule [`Code::InvalidLabel`]: a key that no label can have.
+pub(crate) fn label_key(path: FieldPath, key: &str, findings: &mut Findings) {
+    if !is_label_key(key) {
+        let detail = "a label's key is letters, digits, '-', '_' and '.', at most 63, with a letter or digit at both ends, after an optional DNS prefix and '/'";
+        findings.deny(Violation::new(path, Code::InvalidLabel, Kind::Invalid, detail).text(key));
     }
 }
 

@@ -11,7 +11,7 @@ use crate::normalize::{Filled, Item};
 use crate::violation::{Findings, Kind, Violation};
 
 use super::rule::{Check, Lookup, rules};
-use super::{disks, machine};
+use super::{disks, machine, placement};
 
 rules! {
     "libvirt" Check::Lookup(bound_volumes), on MACHINES, Always {
@@ -30,6 +30,12 @@ rules! {
         Refuse EvictionStrategyNeedsKubevirt = "A Machine on libvirt says what happens when its node is drained."
             because "A libvirt host is not drained: a Machine stays on the host that it is bound to."
             fix "Drop `evictionStrategy`, or use `backend: kubevirt`."
+            crd Some,
+    }
+    "libvirt" Check::Lookup(tolerations), on MACHINES, Always {
+        Refuse TolerationsNeedKubevirt = "A Machine on libvirt tolerates taints of nodes."
+            because "A libvirt host has no taints."
+            fix "Drop `placement.tolerations` and select hosts with `nodeSelector`, or use `backend: kubevirt`."
             crd Some,
     }
     "libvirt" Check::Lookup(ignored_fields), on MACHINES, Always {
@@ -74,6 +80,17 @@ fn eviction_strategy(
     if lookup.is_on_libvirt() && leaf.value.is_some() {
         let detail = "a libvirt host is not drained, and a Machine stays on it; drop it, or use backend: kubevirt";
         let code = Code::EvictionStrategyNeedsKubevirt;
+        let fault = Violation::new(leaf.path, code, Kind::Forbidden, detail);
+        findings.deny(fault.given(FieldPath::field("backend")));
+    }
+}
+
+/// Rule [`Code::TolerationsNeedKubevirt`].
+fn tolerations(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    let leaf = placement::requested_tolerations(lookup.merged);
+    if lookup.is_on_libvirt() && leaf.value.is_some() {
+        let detail = "a libvirt host has no taints; drop it and select hosts with nodeSelector, or use backend: kubevirt";
+        let code = Code::TolerationsNeedKubevirt;
         let fault = Violation::new(leaf.path, code, Kind::Forbidden, detail);
         findings.deny(fault.given(FieldPath::field("backend")));
     }

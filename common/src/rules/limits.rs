@@ -6,7 +6,7 @@ use crate::api::machine::{CloudInit, OpenObject};
 use crate::bounds::{
     CARD_ADDRESSES_MAX, CDROMS_MAX, DISKS_MAX, DNS_MAX, HOST_CLASSES_MAX, HOST_NETWORKS_MAX,
     HOST_SOURCES_MAX, HOST_VLANS_MAX, LABELS_MAX, NETWORKS_MAX, POLICY_ITEMS_MAX, RANGES_MAX,
-    SEARCH_DOMAINS_MAX, SUBNETS_MAX, TEXT_MAX,
+    SEARCH_DOMAINS_MAX, SUBNETS_MAX, TEXT_MAX, TOLERATIONS_MAX,
 };
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -49,6 +49,11 @@ pub(crate) fn truncate_machine(spec: &mut Json<'_>, findings: &mut Findings) {
         CARD_ADDRESSES_MAX,
         findings,
     );
+    let placement = spec.get_mut("placement");
+    if let Some(Json::List(list)) = placement.and_then(|it| it.get_mut("tolerations")) {
+        let path = FieldPath::field("placement.tolerations");
+        truncate(list, path, TOLERATIONS_MAX, findings);
+    }
     if let Some(Json::List(order)) = spec.get_mut("bootOrder") {
         order.truncate(BOOT_ORDER_CHECKED_MAX);
     }

@@ -68,7 +68,7 @@ use crate::api::kind::ObjectKind;
 use crate::api::machine_image::{MachineImageSpec, PinnedImage};
 use crate::api::machine_policy::MachinePolicySpec;
 use crate::api::network::NetworkConfigurationSpec;
-use crate::api::normalized::{BLOCK_VERSION, Normalized};
+use crate::api::normalized::{BLOCK_VERSION, Normalized, NormalizedPlacement};
 use crate::bounds::VCPUS_MAX;
 use crate::catalog::{Catalog, Policy};
 use crate::code::Code;
@@ -320,7 +320,7 @@ pub(crate) fn resolve(
             TemplateChoice::None | TemplateChoice::Unknown => None,
         },
         backend: parts.backend?,
-        placement: parts.placement,
+        placement: NormalizedPlacement::of(parts.group, parts.tolerations),
         power_state: parts.power_state?,
         guest_shutdown_stops: merged.user().guest_shutdown_stops.unwrap_or(false),
         cpu: parts.cpu?,

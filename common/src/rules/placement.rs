@@ -1,8 +1,8 @@
-//! Where a Machine runs in relation to others.
+//! Where a Machine runs: in relation to others, and on which tainted nodes.
 
-use crate::api::choice::GroupScope;
-use crate::api::machine::{AntiAffinityGroup, Placement};
-use crate::api::normalized::{NormalizedGroup, NormalizedPlacement};
+use crate::api::choice::{GroupScope, TolerationOperator};
+use crate::api::machine::{AntiAffinityGroup, Placement, Toleration};
+use crate::api::normalized::{NormalizedGroup, NormalizedToleration};
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::{Leaf, Merged};
@@ -20,6 +20,20 @@ rules! {
         Refuse UnsupportedGroupScope = "What the Machines of a group shall not share is none of what can be."
             because "Only the values that the message lists exist."
             fix "Take one of the values that the message lists."
+            crd All,
+    }
+    "machine" Check::Part(tolerations), on MACHINES_AND_TEMPLATES, Always, and [InvalidLabel] {
+        Refuse UnsupportedTolerationOperator = "How a toleration compares the value of a taint is none of what can be."
+            because "Only the values that the message lists exist."
+            fix "Take one of the values that the message lists."
+            crd All,
+        Refuse UnsupportedTaintEffect = "The effect of a tolerated taint does not exist."
+            because "Only the values that the message lists exist."
+            fix "Take one of the values that the message lists, or drop `effect` to tolerate each."
+            crd All,
+        Refuse InvalidToleration = "The fields of a toleration contradict each other."
+            because "Kubernetes refuses the pod of the guest."
+            fix "Correct the field as the message says."
             crd All,
     }
 }
@@ -66,11 +80,96 @@ fn group(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
     };
     let code = Code::UnsupportedGroupScope;
     let scope = form::choice(scope, GroupScope::Host, code, findings);
-    parts.placement = name.zip(scope).map(|(name, scope)| NormalizedPlacement {
-        anti_affinity_group: NormalizedGroup {
-            name,
-            required: group.required.unwrap_or(false),
-            scope,
-        },
+    parts.group = name.zip(scope).map(|(name, scope)| NormalizedGroup {
+        name,
+        required: group.required.unwrap_or(false),
+        scope,
     });
+}
+
+/// The list of tolerations, as it is named in paths.
+const TOLERATIONS: &str = "placement.tolerations";
+
+/// The tolerations that the Machine names, else those of the template: as a whole.
+pub(super) fn requested_tolerations<'a>(merged: &Merged<'a>) -> Leaf<&'a [Toleration]> {
+    let tolerations = |placement: &'a Placement| placement.tolerations.as_deref();
+    merged.pick(
+        TOLERATIONS,
+        |spec| spec.placement.as_ref().and_then(tolerations),
+        |content| content.placement.as_ref().and_then(tolerations),
+    )
+}
+
+/// Rules [`Code::UnsupportedTolerationOperator`], [`Code::UnsupportedTaintEffect`] and [`Code::InvalidToleration`].
+fn tolerations(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
+    let leaf = requested_tolerations(subject.merged);
+    for (index, item) in leaf.value.into_iter().flatten().enumerate() {
+        let at = |field: &'static str| {
+            if leaf.path.is_from_user() {
+                FieldPath::item(TOLERATIONS, index, field)
+            } else {
+                leaf.path
+            }
+        };
+        parts.tolerations.extend(toleration(item, at, findings));
+    }
+}
+
+fn toleration(
+    item: &Toleration,
+    at: impl Fn(&'static str) -> FieldPath,
+    findings: &mut Findings,
+) -> Option<NormalizedToleration> {
+    let choice = |field: &'static str, value| Leaf {
+        value,
+        path: at(field),
+    };
+    let operator = form::choice(
+        choice("operator", item.operator.as_deref()),
+        TolerationOperator::Equal,
+        Code::UnsupportedTolerationOperator,
+        findings,
+    );
+    let effect = choice("effect", item.effect.as_deref());
+    let effect = form::given_choice(effect, Code::UnsupportedTaintEffect, findings);
+    let key = item.key.clone().filter(|key| !key.is_empty());
+    let value = item.value.clone().filter(|value| !value.is_empty());
+    if let Some(key) = &key {
+        form::label_key(at("key"), key, findings);
+    }
+    if let Some(value) = &value {
+        form::label_value(at("value").into(), value, findings);
+    }
+    let mut refuse = |field, kind, detail| {
+        let code = Code::InvalidToleration;
+        findings.deny(Violation::new(at(field), code, kind, detail));
+    };
+    if key.is_none() && operator == Some(TolerationOperator::Equal) {
+        refuse(
+            "key",
+            Kind::Required,
+            "name the key of the taint, or tolerate every taint with 'operator: Exists'",
+        );
+    }
+    if value.is_some() && operator == Some(TolerationOperator::Exists) {
+        refuse(
+            "value",
+            Kind::Invalid,
+            "'operator: Exists' tolerates any value; drop value, or use 'operator: Equal'",
+        );
+    }
+    if item.toleration_seconds.is_some() && item.effect.as_deref() != Some("NoExecute") {
+        refuse(
+            "tolerationSeconds",
+            Kind::Invalid,
+            "only a taint with 'effect: NoExecute' makes a guest leave its node; set that, or drop tolerationSeconds",
+        );
+    }
+    Some(NormalizedToleration {
+        effect,
+        key,
+        operator: operator?,
+        toleration_seconds: item.toleration_seconds,
+        value,
+    })
 }

@@ -28,8 +28,8 @@ use crate::api::machine_policy::MachinePolicySpec;
 use crate::api::network::NetworkConfigurationSpec;
 use crate::api::normalized::{
     ExistingDisk, Firmware, Normalized, NormalizedCdrom, NormalizedConsole, NormalizedCpu,
-    NormalizedDisk, NormalizedDisplay, NormalizedFeatures, NormalizedMemory, NormalizedNetwork,
-    NormalizedPlacement, NormalizedTpm, TemplatePin,
+    NormalizedDisk, NormalizedDisplay, NormalizedFeatures, NormalizedGroup, NormalizedMemory,
+    NormalizedNetwork, NormalizedToleration, NormalizedTpm, TemplatePin,
 };
 use crate::bounds::VCPUS_MAX;
 use crate::catalog::{Catalog, MachineName, Policy};
@@ -323,7 +323,8 @@ pub(crate) struct Parts {
     pub(crate) timezone: Option<String>,
     pub(crate) grace_period: Option<u32>,
     /// Also `None` for a Machine in no group.
-    pub(crate) placement: Option<NormalizedPlacement>,
+    pub(crate) group: Option<NormalizedGroup>,
+    pub(crate) tolerations: Vec<NormalizedToleration>,
     /// Also `None` for a Machine that says nothing about it.
     pub(crate) eviction_strategy: Option<EvictionStrategy>,
 }

@@ -12,7 +12,7 @@ use crate::harness::kind_name;
 use crate::paths::schema;
 
 /// The beginning of each CEL rule's message, and the codes under which the webhook refuses the same.
-const CEL: [(&str, &[Code]); 59] = [
+const CEL: [(&str, &[Code]); 63] = [
     ("an answer file is in place of", &[Code::SysprepExclusive]),
     ("persistent needs efi", &[Code::PersistentNeedsEfi]),
     (
@@ -81,6 +81,19 @@ const CEL: [(&str, &[Code]); 59] = [
         "a libvirt host is not drained",
         &[Code::EvictionStrategyNeedsKubevirt],
     ),
+    (
+        "a libvirt host has no taints",
+        &[Code::TolerationsNeedKubevirt],
+    ),
+    (
+        "a toleration of taints of any key needs",
+        &[Code::InvalidToleration],
+    ),
+    (
+        "operator: Exists tolerates any value",
+        &[Code::InvalidToleration],
+    ),
+    ("tolerationSeconds needs", &[Code::InvalidToleration]),
     (
         "image.persistentVolumeClaim needs",
         &[Code::ImageNeedsKubevirt],

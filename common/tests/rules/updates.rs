@@ -41,8 +41,21 @@ fn placed(field: Field) -> Value {
     match field {
         Field::Group => json!({"placement": {"antiAffinityGroup": {"name": "db"}}}),
         Field::EvictionStrategy => json!({"evictionStrategy": "LiveMigrate"}),
+        Field::Tolerations => {
+            json!({"placement": {"tolerations": [{"key": "gpu", "operator": "Exists"}]}})
+        }
         _ => json!({"nodeSelector": {"zone": "a"}}),
     }
+}
+
+/// A field of the boot loader.
+fn bootloader(field: Field) -> Value {
+    let bootloader = match field {
+        Field::PersistentEfi => json!({"efi": true, "persistent": true}),
+        Field::SecureBoot => json!({"efi": true, "persistent": false, "secureBoot": true}),
+        _ => json!({"efi": true}),
+    };
+    json!({"domain": {"firmware": {"bootloader": bootloader}}})
 }
 
 /// The spec with a field of it changed. A list is changed by index.
@@ -56,7 +69,6 @@ fn changed(field: Field) -> Value {
     let cpu = |patch: Value| json!({"resources": {"cpu": patch}});
     let memory = |patch: Value| json!({"resources": {"memory": patch}});
     let cloud_init = |patch: Value| json!({ "cloudInit": patch });
-    let bootloader = |patch: Value| json!({"domain": {"firmware": {"bootloader": patch}}});
     let patch = match field {
         // The same values without the template.
         Field::Template => {
@@ -96,7 +108,6 @@ fn changed(field: Field) -> Value {
         Field::Acpi => json!({"domain": {"features": {"acpi": false}}}),
         Field::Apic => json!({"domain": {"features": {"apic": false}}}),
         Field::Hyperv => json!({"domain": {"features": {"hyperv": true}}}),
-        Field::NodeSelector | Field::Group | Field::EvictionStrategy => placed(field),
         Field::UserData => cloud_init(json!({"userData": "#cloud-config\nhostname: x\n"})),
         Field::NetworkData => cloud_init(json!({"networkData": "version: 2\n"})),
         Field::CloudConfig => {
@@ -116,14 +127,13 @@ fn changed(field: Field) -> Value {
         Field::DisplayPassword => json!({"display": {"passwordSecretRef": {"name": "x"}}}),
         Field::ConsoleLog => json!({"console": {"log": true}}),
         Field::MachineType => json!({"domain": {"machine": {"type": "pc"}}}),
-        Field::Efi => bootloader(json!({"efi": true})),
-        Field::PersistentEfi => bootloader(json!({"efi": true, "persistent": true})),
+        Field::Efi | Field::PersistentEfi | Field::SecureBoot => bootloader(field),
+        Field::NodeSelector | Field::Group | Field::EvictionStrategy | Field::Tolerations => {
+            placed(field)
+        }
         Field::Clock => json!({"domain": {"clock": {"timezone": "Europe/Oslo"}}}),
         Field::GracePeriod => json!({"terminationGracePeriodSeconds": 600}),
         Field::Tpm => json!({"domain": {"devices": {"tpm": {}}}}),
-        Field::SecureBoot => {
-            bootloader(json!({"efi": true, "persistent": false, "secureBoot": true}))
-        }
         Field::Backend => json!({"backend": "libvirt"}),
         Field::DiskStorageClass => item("disks", 0, json!({"storageClass": "fast-ssd"})),
         Field::DiskAccessMode => item(
@@ -181,6 +191,7 @@ fn exists(field: Field, backend: Backend) -> bool {
             | Field::DiskClaimName
             | Field::DiskShareable
             | Field::EvictionStrategy
+            | Field::Tolerations
     );
     // KubeVirt has one machine type, and its screens take no password.
     let is_of_libvirt = matches!(field, Field::MachineType | Field::DisplayPassword);

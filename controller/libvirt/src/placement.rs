@@ -340,7 +340,8 @@ mod tests {
         let mut of = |required| {
             let anti_affinity_group = group(required);
             block.placement = Some(NormalizedPlacement {
-                anti_affinity_group,
+                anti_affinity_group: Some(anti_affinity_group),
+                tolerations: vec![],
             });
             block.clone()
         };

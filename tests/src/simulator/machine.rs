@@ -206,13 +206,13 @@ async fn reconcile(
             }
         }
     }
-    // Another pod may go.
-    let is_kept_apart = scenario == Scenario::AntiAffinity;
+    // Another pod may go, and a taint.
+    let is_kept_apart = matches!(scenario, Scenario::AntiAffinity | Scenario::Tainted);
     let again = next.again.or(is_kept_apart.then_some(SLOW));
     Ok(again.map_or_else(Action::await_change, Action::requeue))
 }
 
-/// The node of the instance's pod, and how KubeVirt behaves if other pods leave it none.
+/// The node of the instance's pod, and how KubeVirt behaves if no node takes it.
 async fn placed(
     launcher: &Launcher,
     instance: Option<&Value>,
@@ -221,12 +221,10 @@ async fn placed(
     let Some(instance) = instance else {
         return Ok((None, scenario));
     };
-    let node = launcher.node(instance).await?;
-    let scenario = match node {
-        Some(_) => scenario,
-        None => Scenario::AntiAffinity,
-    };
-    Ok((node, scenario))
+    Ok(match launcher.node(instance).await? {
+        Ok(node) => (Some(node), scenario),
+        Err(scenario) => (None, scenario),
+    })
 }
 
 /// Writes the fields of the status of a VirtualMachine that differ.

@@ -56,8 +56,11 @@ impl Launcher {
         })
     }
 
-    /// The node of a new pod of the instance; `None`: the rules about other pods allow none.
-    pub(super) async fn node(&self, instance: &Value) -> Result<Option<String>, SimulatorError> {
+    /// The node of a new pod of the instance; an error: the scenario of a pod that no node takes.
+    pub(super) async fn node(
+        &self,
+        instance: &Value,
+    ) -> Result<Result<String, Scenario>, SimulatorError> {
         Ok(scheduler::node(&self.pods, instance, self.pod.as_ref()).await?)
     }
 

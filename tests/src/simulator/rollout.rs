@@ -8,6 +8,7 @@
 //! | other network of a card | likewise | `LiveUpdateNADRef`, general since 1.9 |
 //! | card that leaves, changed card | `RestartRequired` | `vmliveupdate.IsRestartRequired` |
 //! | node labels | into the instance, and no more | `handleAffinityChangeRequest` |
+//! | tolerations | likewise | `handleTolerationsChangeRequest` |
 //! | sockets, memory | into the instance and the guest | `handleCPUChangeRequest`, `handleMemoryHotplugRequest` |
 //! | everything else | `RestartRequired` | `syncRestartRequired` |
 //!
@@ -36,6 +37,7 @@ pub(super) fn rollout(desired: &Value, instance: &Value, migratable: bool) -> Ro
     if restart.is_none() {
         labels(desired, &instance["spec"], &mut plug);
         affinity(desired, &instance["spec"], &mut plug);
+        tolerations(desired, &instance["spec"], &mut plug);
         resources(desired, instance, migratable, &mut plug);
     }
     Rollout {
@@ -108,6 +110,13 @@ fn affinity(desired: &Value, runs: &Value, plug: &mut Value) {
     plug["spec"]["affinity"] = affinity;
 }
 
+/// The tolerations, which the running instance gets and its pod does not.
+fn tolerations(desired: &Value, runs: &Value, plug: &mut Value) {
+    if runs["tolerations"] != desired["tolerations"] {
+        plug["spec"]["tolerations"] = desired["tolerations"].clone();
+    }
+}
+
 fn restart(desired: &Value, instance: &Value, migratable: bool) -> Option<&'static str> {
     const OTHER: &str = "a non-live-updatable field was changed in the template spec";
     let runs = &instance["spec"];
@@ -124,6 +133,7 @@ fn restart(desired: &Value, instance: &Value, migratable: bool) -> Option<&'stat
         ("networks", ""),
         ("nodeSelector", ""),
         ("affinity", ""),
+        ("tolerations", ""),
         ("interfaces", "/domain/devices"),
     ] {
         let value = desired.pointer(at).and_then(|parent| parent.get(key));

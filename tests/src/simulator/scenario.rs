@@ -25,6 +25,8 @@ pub enum Scenario {
     /// As `Unschedulable`, because of the anti-affinity of the pod. The simulator takes it by itself where the pods demand
     /// it.
     AntiAffinity,
+    /// As `AntiAffinity`, because of the taints of the nodes.
+    Tainted,
     /// No claim is ever bound. The classes bind immediately, so the pod exists and cannot be scheduled
     /// (`ErrorUnschedulable`).
     PvcPending,

@@ -1,13 +1,16 @@
-//! The node of a new pod: of those that its anti-affinity to other pods allows. As in Kubernetes, a rule about a label that
-//! no node has keeps nothing apart; the nodes here have no zones.
+//! The node of a new pod: of those whose taints it tolerates and that its anti-affinity to other pods allows. As in
+//! Kubernetes, a rule about a label that no node has keeps nothing apart; the nodes here have no zones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::{Api, ResourceExt as _, api::ListParams};
 use serde_json::Value;
 
-use super::guest::{NODES, node_of};
+use super::{
+    guest::{NODES, list, node_of, text},
+    scenario::Scenario,
+};
 
 /// Label of the nodes with their names.
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -18,19 +21,34 @@ struct Placed {
     labels: BTreeMap<String, String>,
 }
 
-/// The node of an instance's pod; `None`: no node is allowed. A pod that has a node keeps it.
+/// The node of an instance's pod; an error: the scenario of a pod that no node takes. A pod that has a node keeps it.
 pub(super) async fn node(
     pods: &Api<Pod>,
     instance: &Value,
     pod: Option<&Value>,
-) -> Result<Option<String>, kube::Error> {
+) -> Result<Result<String, Scenario>, kube::Error> {
     if let Some(node) = pod.and_then(|pod| pod["spec"]["nodeName"].as_str()) {
-        return Ok(Some(node.to_owned()));
+        return Ok(Ok(node.to_owned()));
     }
-    let first = node_of(instance);
+    let nodes: Api<Node> = Api::all(pods.clone().into_client());
+    let tolerations = list(&instance["spec"]["tolerations"]);
+    let refuses = |node: &Node| {
+        let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+        taints
+            .into_iter()
+            .flatten()
+            .any(|taint| !is_tolerated(taint, tolerations))
+    };
+    let nodes = nodes.list(&ListParams::default()).await?.items.into_iter();
+    let tainted: BTreeSet<_> = nodes.filter(refuses).map(|node| node.name_any()).collect();
+    let nodes = nodes_from(&node_of(instance)).filter(|node| !tainted.contains(node));
+    let nodes: Vec<_> = nodes.collect();
+    let Some(first) = nodes.first() else {
+        return Ok(Err(Scenario::Tainted));
+    };
     let rules = &instance["spec"]["affinity"]["podAntiAffinity"];
     if rules.is_null() {
-        return Ok(Some(first));
+        return Ok(Ok(first.clone()));
     }
     let launchers = ListParams::default().labels("kubevirt.io=virt-launcher");
     let others = pods.list(&launchers).await?.items.into_iter();
@@ -43,16 +61,41 @@ pub(super) async fn node(
             labels: pod.labels().clone(),
         })
     });
-    Ok(choose(&first, rules, &others.collect::<Vec<_>>()))
+    Ok(choose(nodes, rules, &others.collect::<Vec<_>>()).ok_or(Scenario::AntiAffinity))
 }
 
-/// The first node after `first`, which is included, that the rules allow, and of those the one that they prefer.
-fn choose(first: &str, rules: &Value, others: &[Placed]) -> Option<String> {
+/// All nodes, from this one on.
+fn nodes_from(first: &str) -> impl Iterator<Item = String> + use<> {
     let number = first
         .rsplit('-')
         .next()
         .and_then(|it| it.parse::<u64>().ok());
-    let nodes = (0..NODES).map(|it| format!("node-{}", (number.unwrap_or(1) - 1 + it) % NODES + 1));
+    let first = number.unwrap_or(1) - 1;
+    (0..NODES).map(move |it| format!("node-{}", (first + it) % NODES + 1))
+}
+
+/// Whether one of the tolerations of a pod matches a taint, as `ToleratesTaint` of Kubernetes. A taint that only makes
+/// another node preferable keeps no pod away.
+fn is_tolerated(taint: &Taint, tolerations: &[Value]) -> bool {
+    let matches = |it: &Value| {
+        let is_any = |field: &str, of_taint: &str| {
+            let text = text(&it[field]);
+            text.is_empty() || text == of_taint
+        };
+        let value = taint.value.as_deref().unwrap_or_default();
+        is_any("effect", &taint.effect)
+            && is_any("key", &taint.key)
+            && (it["operator"] == "Exists" || text(&it["value"]) == value)
+    };
+    taint.effect == "PreferNoSchedule" || tolerations.iter().any(matches)
+}
+
+/// The first of the nodes that the rules allow, and of those the one that they prefer.
+fn choose(
+    nodes: impl IntoIterator<Item = String>,
+    rules: &Value,
+    others: &[Placed],
+) -> Option<String> {
     let near = |kind: &str, node: &str| {
         let terms = rules[format!("{kind}DuringSchedulingIgnoredDuringExecution")].as_array();
         let terms = terms
@@ -68,7 +111,7 @@ fn choose(first: &str, rules: &Value, others: &[Placed]) -> Option<String> {
         });
         hits.count()
     };
-    let allowed = nodes.filter(|node| near("required", node) == 0);
+    let allowed = nodes.into_iter().filter(|node| near("required", node) == 0);
     allowed.min_by_key(|node| near("preferred", node))
 }
 
@@ -125,12 +168,47 @@ mod tests {
             placed("node-2", "own", "db"),
             placed("node-2", "c", "web"),
         ];
+        let choose = |rules, others: &[Placed]| choose(nodes_from("node-3"), rules, others);
         for rules in [&required, &preferred] {
-            assert_eq!(choose("node-3", rules, &others).unwrap(), "node-2");
-            assert_eq!(choose("node-3", rules, &[]).unwrap(), "node-3");
+            assert_eq!(choose(rules, &others).unwrap(), "node-2");
+            assert_eq!(choose(rules, &[]).unwrap(), "node-3");
         }
         let full = ["node-1", "node-2", "node-3"].map(|node| placed(node, "a", "db"));
-        assert_eq!(choose("node-3", &required, &full), None);
-        assert_eq!(choose("node-3", &preferred, &full).unwrap(), "node-3");
+        assert_eq!(choose(&required, &full), None);
+        assert_eq!(choose(&preferred, &full).unwrap(), "node-3");
+    }
+
+    #[test]
+    fn a_toleration_matches_a_taint_by_key_value_and_effect() {
+        let taint = |value: Option<&str>, effect: &str| Taint {
+            key: "dedicated".into(),
+            value: value.map(str::to_owned),
+            effect: effect.into(),
+            ..Taint::default()
+        };
+        let db = taint(Some("db"), "NoSchedule");
+        for (toleration, expected) in [
+            (json!({"operator": "Exists"}), true),
+            (json!({"key": "dedicated", "operator": "Exists"}), true),
+            (
+                json!({"key": "dedicated", "operator": "Equal", "value": "db"}),
+                true,
+            ),
+            (
+                json!({"key": "dedicated", "operator": "Equal", "value": "web"}),
+                false,
+            ),
+            (json!({"key": "dedicated", "operator": "Equal"}), false),
+            (json!({"key": "gpu", "operator": "Exists"}), false),
+            (
+                json!({"key": "dedicated", "operator": "Exists", "effect": "NoExecute"}),
+                false,
+            ),
+        ] {
+            let tolerations = [toleration];
+            assert_eq!(is_tolerated(&db, &tolerations), expected, "{tolerations:?}");
+        }
+        assert!(is_tolerated(&taint(None, "PreferNoSchedule"), &[]));
+        assert!(!is_tolerated(&taint(None, "NoExecute"), &[]));
     }
 }

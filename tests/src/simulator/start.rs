@@ -117,6 +117,9 @@ fn with_pod(input: &Input<'_>, instance: &Value) -> Blocked {
         Scenario::AntiAffinity => Some(vec![unschedulable(
             "0/3 nodes are available: 3 node(s) didn't match pod anti-affinity rules.",
         )]),
+        Scenario::Tainted => Some(vec![unschedulable(
+            "0/3 nodes are available: 3 node(s) had untolerated taint(s).",
+        )]),
         Scenario::ImagePull => Some(vec![image_error(instance)]),
         // The kubelet waits for it without a condition.
         _ if input.dependency_missing => Some(vec![]),

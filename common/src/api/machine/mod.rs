@@ -21,7 +21,7 @@ pub use self::domain::{
     Bootloader, Domain, DomainClock, DomainDevices, Features, FirmwareIntent, MachineKind, Tpm,
 };
 pub use self::network::Network;
-pub use self::placement::{AntiAffinityGroup, Placement};
+pub use self::placement::{AntiAffinityGroup, Placement, Toleration};
 pub use self::resources::{Cpu, Memory, Resources};
 pub use self::storage::{Cdrom, Disk, Image, ImageSecretRef, VolumeSelector};
 

@@ -1,18 +1,52 @@
-//! Where a Machine runs in relation to others.
+//! Where a Machine runs: in relation to others, and on which tainted nodes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::choice::GroupScope;
+use crate::api::cel;
+use crate::api::choice::{GroupScope, TaintEffect, TolerationOperator};
 use crate::api::schema;
+use crate::bounds;
 
-/// Where a machine runs in relation to others.
+/// Where a machine runs: in relation to others, and on which tainted nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Placement {
     /// Group of Machines of the namespace that are kept apart. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anti_affinity_group: Option<AntiAffinityGroup>,
+    /// Taints, at most 32, of the nodes that the machine may run on all the same, as in a Pod. On KubeVirt only. Default:
+    /// none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = bounds::TOLERATIONS_MAX))]
+    pub tolerations: Option<Vec<Toleration>>,
+}
+
+/// A taint of nodes that the machine may run on all the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = cel::toleration()))]
+pub struct Toleration {
+    /// What the taint does: NoSchedule, PreferNoSchedule or NoExecute. Default: any of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<TaintEffect>")]
+    pub effect: Option<String>,
+    /// Key of the taint. Default: any key, which needs the operator Exists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::LabelKey>")]
+    pub key: Option<String>,
+    /// Equal: the taint has the value; Exists: it may have any value. Default: Equal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<TolerationOperator>")]
+    pub operator: Option<String>,
+    /// How long the guest stays on a node that gets such a taint, in seconds, with the effect NoExecute only. Default: for
+    /// ever.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub toleration_seconds: Option<i64>,
+    /// Value of the taint, with the operator Equal only. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::LabelValue>")]
+    pub value: Option<String>,
 }
 
 /// A group of Machines of one namespace that are kept apart.

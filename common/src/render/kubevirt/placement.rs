@@ -1,12 +1,12 @@
-//! Guests that are kept apart: the label of a group on their pods, and the pod anti-affinity against it.
+//! Guests that are kept apart: the label of a group on their pods, and the pod anti-affinity against it. Tolerated taints.
 
 use std::collections::BTreeMap;
 
 use super::types::{
     Affinity, LabelSelector, LabelSelectorRequirement, PodAffinityTerm, PodAntiAffinity,
-    WeightedPodAffinityTerm,
+    Toleration, WeightedPodAffinityTerm,
 };
-use crate::api::choice::GroupScope;
+use crate::api::choice::{Choice as _, GroupScope};
 use crate::api::normalized::{Normalized, NormalizedGroup};
 use crate::names;
 use crate::render::identity::Identity;
@@ -33,6 +33,22 @@ pub(super) fn annotations(
     let group = block.group().map(ToString::to_string);
     let group = group.map(|text| (names::ANNOTATION_GROUP.to_owned(), text));
     revisions.clone().into_iter().chain(group).collect()
+}
+
+/// The taints that the guest's pod tolerates.
+pub(super) fn tolerations(block: &Normalized) -> Vec<Toleration> {
+    let tolerations = block.tolerations().iter();
+    let tolerations = tolerations.map(|it| Toleration {
+        effect: it
+            .effect
+            .map(|it| it.as_str().to_owned())
+            .unwrap_or_default(),
+        key: it.key.clone().unwrap_or_default(),
+        operator: it.operator.as_str().to_owned(),
+        toleration_seconds: it.toleration_seconds,
+        value: it.value.clone().unwrap_or_default(),
+    });
+    tolerations.collect()
 }
 
 pub(super) fn affinity(machine: &Identity<'_>, block: &Normalized) -> Option<Affinity> {

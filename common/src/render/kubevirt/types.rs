@@ -120,8 +120,23 @@ objects! {
         node_selector: BTreeMap<String, String>,
         /// Seconds from the request to shut down until the power is cut; absent: KubeVirt's default.
         termination_grace_period_seconds: Option<u32>,
+        /// Taints of nodes that the pod of the guest tolerates.
+        tolerations: Vec<Toleration>,
         /// Volumes, one per disk of the domain.
         volumes: Vec<Volume>,
+    }
+    /// A taint of nodes that a pod tolerates.
+    Toleration {
+        /// Effect of the taint; empty: any.
+        effect: String,
+        /// Key of the taint; empty: any.
+        key: String,
+        /// `Equal` or `Exists`.
+        operator: String,
+        /// How long the pod stays on a node that gets the taint; absent: for ever.
+        toleration_seconds: Option<i64>,
+        /// Value of the taint.
+        value: String,
     }
     /// Where the pod of a guest runs in relation to others.
     Affinity {

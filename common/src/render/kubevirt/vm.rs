@@ -78,6 +78,7 @@ pub fn virtual_machine(input: &VirtualMachineInput<'_>) -> VirtualMachine {
                 networks,
                 node_selector: block.node_selector.clone(),
                 termination_grace_period_seconds: block.termination_grace_period_seconds,
+                tolerations: placement::tolerations(block),
                 volumes,
             },
         },

@@ -157,6 +157,7 @@ effects! {
     // KubeVirt places the guest anew when it is migrated, but does not migrate it for that. A Machine that is bound to
     // a libvirt host stays there.
     NodeSelector      "nodeSelector"                MigrationOrRestart   Nothing,
+    Tolerations       "placement.tolerations"       MigrationOrRestart   Refused,
 }
 
 #[cfg(test)]
@@ -205,7 +206,9 @@ mod tests {
         assert!(fields.len() > 40, "{fields:?}");
         let covers = |field: &Field, path: &str| {
             let rest = path.strip_prefix(field.path());
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            rest.is_some_and(|rest| {
+                rest.is_empty() || rest.starts_with('.') || rest.starts_with("[].")
+            })
         };
         for path in &fields {
             let rows = Field::ALL.iter().filter(|field| covers(field, path));

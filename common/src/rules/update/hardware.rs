@@ -56,6 +56,13 @@ fn firmware_state(
     };
     let path = placement::requested_group(merged).path;
     warnings.field(Field::Group, path, (group(old), group(new)), false);
+    let tolerations = |block: &Normalized| {
+        let all = block.tolerations().iter().map(ToString::to_string);
+        listed(&all.collect::<Vec<_>>())
+    };
+    let path = placement::requested_tolerations(merged).path;
+    let change = (tolerations(old), tolerations(new));
+    warnings.field(Field::Tolerations, path, change, false);
     let path = machine::requested_grace_period(merged).path;
     warnings.field(
         Field::GracePeriod,
@@ -63,6 +70,14 @@ fn firmware_state(
         (seconds(old), seconds(new)),
         false,
     );
+}
+
+fn listed(items: &[String]) -> String {
+    if items.is_empty() {
+        "none".to_owned()
+    } else {
+        items.join(",")
+    }
 }
 
 fn features(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
@@ -80,12 +95,7 @@ fn features(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &
     }
     let labels = |labels: &BTreeMap<String, String>| {
         let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
-        let labels = labels.collect::<Vec<_>>().join(",");
-        if labels.is_empty() {
-            "none".to_owned()
-        } else {
-            labels
-        }
+        listed(&labels.collect::<Vec<_>>())
     };
     let (was, is) = (&old.node_selector, &new.node_selector);
     // A guest on KubeVirt that was placed by more labels is where it may be.

@@ -1,11 +1,12 @@
 //! The pod in which a guest runs: the nodes and networks that it was made for.
 //!
-//! KubeVirt changes the node labels and networks of a running instance, but those of a pod never change. A migration
+//! KubeVirt changes the node labels, tolerations and networks of a running instance, but those of a pod never change. A migration
 //! makes another pod for the guest, so the pod has what the guest has.
 
 use std::collections::BTreeMap;
 
 use common::bounds::NETWORKS_MAX;
+use common::render::kubevirt::types::Toleration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,9 @@ pub(crate) struct GuestPodSpec {
     node_name: Option<String>,
     /// Those of the instance when the pod was made, and those that KubeVirt needs.
     pub(crate) node_selector: BTreeMap<String, String>,
+    /// Those of the instance when the pod was made, and those that Kubernetes adds.
+    #[serde(deserialize_with = "lenient")]
+    pub(crate) tolerations: Vec<Toleration>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -29,6 +29,7 @@ pub(super) fn running(
     if let Some(pod) = pod {
         networks(instance, pod, &mut runs);
         node_labels(pod, &mut runs, desired);
+        tolerations(pod, &mut runs, desired);
     }
     foreign_volumes(instance, &mut runs, desired);
     runs
@@ -111,6 +112,18 @@ fn node_labels(pod: &GuestPod, runs: &mut InstanceSpec, desired: &InstanceSpec) 
     let placed = placed.iter().filter(|(key, _)| known(key));
     let placed = placed.map(|(key, value)| (key.clone(), value.clone()));
     runs.node_selector = placed.collect();
+}
+
+/// The taints that the pod tolerates, without those that Kubernetes and KubeVirt add.
+fn tolerations(pod: &GuestPod, runs: &mut InstanceSpec, desired: &InstanceSpec) {
+    let known: Vec<_> = runs
+        .tolerations
+        .iter()
+        .chain(&desired.tolerations)
+        .collect();
+    let tolerated = pod.spec.tolerations.iter();
+    let tolerated = tolerated.filter(|it| known.contains(it)).cloned();
+    runs.tolerations = tolerated.collect();
 }
 
 /// Leaves out volumes that others plugged into the running guest (`virtctl addvolume`): they are no change of the

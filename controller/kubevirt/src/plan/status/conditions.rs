@@ -109,6 +109,9 @@ pub(super) fn restart_required(changes: &[PendingChange], live: &LiveGuest<'_>) 
     ))
 }
 
+/// Fields that matter when the guest is placed anew, for which KubeVirt does not migrate it.
+const PLACED_ANEW: [&str; 2] = ["nodeSelector", "placement.tolerations"];
+
 /// `MigrationRequired`: names the fields that a migration of the guest brings into effect, and who migrates it on this
 /// cluster. `settings`: how KubeVirt is configured, if that is known.
 pub(super) fn migration_required(
@@ -118,13 +121,13 @@ pub(super) fn migration_required(
     let fields = fields_with(changes, PendingAction::LiveMigration);
     let who = match settings.map(|settings| settings.migrates) {
         None => {
-            "KubeVirt migrates it by itself if its workloadUpdateMethods contain LiveMigrate, but never for a change of nodeSelector: see virtctl migrate"
+            "KubeVirt migrates it by itself if its workloadUpdateMethods contain LiveMigrate, but never for a change of nodeSelector or placement.tolerations: see virtctl migrate"
         }
-        Some(true) if fields.iter().all(|field| *field == "nodeSelector") => {
+        Some(true) if fields.iter().all(|field| PLACED_ANEW.contains(field)) => {
             "KubeVirt never migrates it by itself for a change of nodeSelector: see virtctl migrate"
         }
         Some(true) => {
-            "KubeVirt migrates it by itself, as its workloadUpdateMethods contain LiveMigrate, but never for a change of nodeSelector"
+            "KubeVirt migrates it by itself, as its workloadUpdateMethods contain LiveMigrate, but never for a change of nodeSelector or placement.tolerations"
         }
         Some(false) => {
             "KubeVirt does not migrate it by itself on this cluster, because its workloadUpdateMethods do not contain LiveMigrate: see virtctl migrate"

@@ -1,9 +1,12 @@
 //! Changes that a running guest does not have, and what brings each into effect.
 
 use common::api::choice::{
-    DiskBus, DisplayType, EvictionStrategy, PowerState, ReclaimPolicy, VideoModel,
+    DiskBus, DisplayType, EvictionStrategy, PowerState, ReclaimPolicy, TaintEffect,
+    TolerationOperator, VideoModel,
 };
-use common::api::normalized::{NormalizedConsole, NormalizedDisplay, NormalizedTpm};
+use common::api::normalized::{
+    NormalizedConsole, NormalizedDisplay, NormalizedPlacement, NormalizedToleration, NormalizedTpm,
+};
 use common::quantity::Bytes;
 use serde_json::json;
 
@@ -332,10 +335,59 @@ fn pod(network: &str, labels: &serde_json::Value) -> GuestPod {
     selector["kubevirt.io/schedulable"] = json!("true");
     let mut pod: GuestPod = decode(json!({
         "metadata": {"annotations": {"k8s.v1.cni.cncf.io/networks": networks.to_string()}},
-        "spec": {"nodeName": "node-1", "nodeSelector": selector},
+        "spec": {
+            "nodeName": "node-1", "nodeSelector": selector,
+            // Kubernetes adds this one to every pod.
+            "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
+        },
     }));
     pod.prune();
     pod
+}
+
+#[test]
+fn other_tolerations_wait_until_the_guest_has_another_pod() {
+    let mut environment = FakeCluster::new(machine(block()));
+    environment.settle();
+    environment.pod = Some(pod("prod", &json!({})));
+    let gpu = |effect| NormalizedToleration {
+        effect,
+        key: Some("gpu".into()),
+        operator: TolerationOperator::Exists,
+        toleration_seconds: None,
+        value: None,
+    };
+    let set = |environment: &mut FakeCluster, toleration| {
+        edit(environment, |block| {
+            block.placement = NormalizedPlacement::of(None, vec![toleration]);
+        });
+        environment.settle();
+        let conditions = vec![kubevirt_says("LiveMigratable", "True", "")];
+        take_over(environment, conditions);
+        environment.settle();
+    };
+    set(&mut environment, gpu(None));
+    let action = "LiveMigration";
+    let expected = [["placement.tolerations", "none", "gpu:*", action]];
+    assert_eq!(pending(&environment), expected);
+
+    // The guest was migrated.
+    let mut moved = pod("prod", &json!({}));
+    let vm = environment.vm.as_ref().unwrap();
+    moved
+        .spec
+        .tolerations
+        .extend(vm.spec.template.spec.tolerations.clone());
+    environment.pod = Some(moved);
+    environment.settle();
+    assert_eq!(pending(&environment), [[""; 4]; 0]);
+
+    set(&mut environment, gpu(Some(TaintEffect::NoSchedule)));
+    let field = "placement.tolerations";
+    assert_eq!(
+        pending(&environment),
+        [[field, "none", "gpu:NoSchedule", action]]
+    );
 }
 
 #[test]
