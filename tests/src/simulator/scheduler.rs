@@ -12,6 +12,10 @@ use super::{
     scenario::Scenario,
 };
 
+/// Prefix of the taints that the node controller sets, such as that of a node which has not reported. The nodes here never
+/// report, and take guests all the same.
+const OF_NODE_CONTROLLER: &str = "node.kubernetes.io/";
+
 /// Label of the nodes with their names.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
@@ -87,7 +91,9 @@ fn is_tolerated(taint: &Taint, tolerations: &[Value]) -> bool {
             && is_any("key", &taint.key)
             && (it["operator"] == "Exists" || text(&it["value"]) == value)
     };
-    taint.effect == "PreferNoSchedule" || tolerations.iter().any(matches)
+    taint.effect == "PreferNoSchedule"
+        || taint.key.starts_with(OF_NODE_CONTROLLER)
+        || tolerations.iter().any(matches)
 }
 
 /// The first of the nodes that the rules allow, and of those the one that they prefer.
