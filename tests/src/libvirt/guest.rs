@@ -208,12 +208,13 @@ mod tests {
     use super::*;
 
     /// A line that a guest has written.
-    const REPORT: &str = r#"{"boot":"8bc7","boots":2,"firmware":"efi","secureBoot":1,"cdroms":["cidata"],"userData":"I2Nsb3VkLWNvbmZpZwo=","metaData":"","networkConfig":"","disks":{"vda":51380224},"serials":{"vda":"root"},"nics":{"eth0":{"mac":"52:54:00:12:34:56","mtu":1500,"address":""}}}"#;
+    const REPORT: &str = r#"{"boot":"8bc7","boots":2,"firmware":"efi","secureBoot":1,"cdroms":["cidata"],"userData":"I2Nsb3VkLWNvbmZpZwo=","metaData":"","networkConfig":"","answers":"PHVuYXR0ZW5kLz4=","disks":{"vda":51380224},"serials":{"vda":"root"},"nics":{"eth0":{"mac":"52:54:00:12:34:56","mtu":1500,"address":""}}}"#;
 
     #[test]
     fn a_report_of_the_guest_is_parsed() {
         let report: Report = serde_json::from_str(REPORT).unwrap();
         assert_eq!(report.user_data, "#cloud-config\n");
+        assert_eq!(report.answers, "<unattend/>");
         assert_eq!(report.disks["vda"], 51_380_224);
         assert_eq!(report.serials["vda"], "root");
         assert_eq!(report.nics["eth0"].mtu, 1500);
