@@ -2,7 +2,7 @@
 
 use common::names;
 use common::quantity::Bytes;
-use controller_core::objects::{Cacheable, Meta as _, lenient};
+use controller_core::objects::{Cacheable, Meta as _, lenient, prune};
 use controller_core::resource;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,14 @@ impl Cacheable for Claim {
     /// A claim that KubeVirt made for the state of a guest has a label of KubeVirt's.
     fn indexed_machine(&self) -> Option<&str> {
         self.machine().or_else(|| self.label(names::LABEL_STATE))
+    }
+
+    /// Keeps KubeVirt's label, too.
+    fn prune(&mut self) {
+        let labels = self.metadata.labels.as_mut();
+        let state = labels.and_then(|labels| labels.remove_entry(names::LABEL_STATE));
+        prune(&mut self.metadata);
+        self.metadata.labels.get_or_insert_default().extend(state);
     }
 }
 
@@ -97,5 +105,24 @@ impl Claim {
             owner.kind == "DataVolume" && owner.api_version.starts_with("cdi.kubevirt.io/")
         });
         importers.next().map(|owner| owner.uid.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_claim_keeps_the_label_by_which_kubevirt_finds_the_state_of_a_guest() {
+        let mut claim: Claim = serde_json::from_value(json!({
+            "metadata": {"labels": {names::LABEL_STATE: "web", "app": "x"}},
+        }))
+        .unwrap();
+        claim.prune();
+        assert_eq!(claim.indexed_machine(), Some("web"));
+        assert!(claim.has_state_of("web"));
+        assert_eq!(claim.label("app"), None);
     }
 }
