@@ -408,24 +408,6 @@ pub struct NormalizedToleration {
     pub value: Option<String>,
 }
 
-/// As kubectl writes a taint: `key=value:effect`, with `*` for any key and any effect.
-impl fmt::Display for NormalizedToleration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.key.as_deref().unwrap_or("*"))?;
-        if self.operator == TolerationOperator::Equal {
-            write!(f, "={}", self.value.as_deref().unwrap_or_default())?;
-        }
-        match self.effect {
-            Some(effect) => write!(f, ":{effect}")?,
-            None => f.write_str(":*")?,
-        }
-        match self.toleration_seconds {
-            Some(seconds) => write!(f, " for {seconds} s"),
-            None => Ok(()),
-        }
-    }
-}
-
 /// A group of Machines that are kept apart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

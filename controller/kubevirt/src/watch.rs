@@ -19,7 +19,7 @@ use controller_core::cache::Change;
 use controller_core::caches::machines_where;
 use controller_core::machine::CachedMachine;
 use controller_core::network_usage::NamespaceQueue;
-use controller_core::objects::{Cacheable as _, Meta};
+use controller_core::objects::{Cacheable, Meta};
 use controller_core::quota::shares::Quotas;
 use controller_core::watch::{Watches, machine_by_label, machine_by_name, watch_config};
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -144,7 +144,6 @@ fn watch_parts(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
         move |change, _| {
             metrics::claim_changed(change);
             let mut concerned = with_claim(change, &address_index);
-            concerned.extend(with_state(change));
             concerned.extend(count_claim(change, &quotas));
             concerned
         },
@@ -217,15 +216,8 @@ fn count_claim(change: &Change<Claim>, quotas: &Quotas) -> Vec<ObjectRef<CachedM
     gone.map_or_else(Vec::new, |claim| quotas.held_in(claim.namespace()))
 }
 
-/// The Machine whose guest has its state on a claim.
-fn with_state(change: &Change<Claim>) -> Option<ObjectRef<CachedMachine>> {
-    let claim = change.object()?;
-    let guest = claim.label(names::LABEL_STATE)?;
-    Some(ObjectRef::new(guest).within(claim.namespace()))
-}
-
 /// The Machine on the label, and those that have a disk whose claim would have the object's name.
-fn with_claim<K: Meta>(
+fn with_claim<K: Cacheable>(
     change: &Change<K>,
     address_index: &AddressIndex,
 ) -> Vec<ObjectRef<CachedMachine>> {

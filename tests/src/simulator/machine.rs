@@ -269,7 +269,7 @@ fn is_running(instance: &Value) -> bool {
 }
 
 /// Whether the guest is to end, or has ended: nothing that it started with matters any more.
-fn has_ended_or_ends(instance: &Value) -> bool {
+pub(super) fn has_ended_or_ends(instance: &Value) -> bool {
     is_final(text(&instance["status"]["phase"]))
         || !instance["metadata"]["deletionTimestamp"].is_null()
 }

@@ -11,7 +11,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{Context, SimulatorError};
+use super::{Context, SimulatorError, machine::has_ended_or_ends};
 
 /// The label with the name of the VirtualMachine, and the beginning of the claim's name (`PVCPrefix`).
 const LABEL: &str = "persistent-state-for";
@@ -28,11 +28,8 @@ pub(super) async fn reconcile(
     namespace: &str,
     instance: &Value,
 ) -> Result<bool, SimulatorError> {
-    let is_final = ["Succeeded", "Failed"]
-        .iter()
-        .any(|phase| instance["status"]["phase"] == *phase);
     let is_done = instance["status"]["phase"] == "Running" && !is_persistent(instance);
-    if is_final || is_done || !instance["metadata"]["deletionTimestamp"].is_null() {
+    if is_done || has_ended_or_ends(instance) {
         return Ok(true);
     }
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), namespace);

@@ -33,6 +33,7 @@ mod tests;
 pub use attachment::{attachment, attachment_name, is_attachment_current};
 pub use claim::claim;
 pub use image::{data_volume, is_unverifiable};
+pub use placement::{tolerations, tolerations_text};
 pub use shared_import::{import_name, shared_import, source_digest};
 pub use vm::{VirtualMachineInput, virtual_machine};
 pub use volume::{Volume, volumes};

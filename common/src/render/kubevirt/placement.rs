@@ -36,7 +36,7 @@ pub(super) fn annotations(
 }
 
 /// The taints that the guest's pod tolerates.
-pub(super) fn tolerations(block: &Normalized) -> Vec<Toleration> {
+pub fn tolerations(block: &Normalized) -> Vec<Toleration> {
     let tolerations = block.tolerations().iter();
     let tolerations = tolerations.map(|it| Toleration {
         effect: it
@@ -49,6 +49,25 @@ pub(super) fn tolerations(block: &Normalized) -> Vec<Toleration> {
         value: it.value.clone().unwrap_or_default(),
     });
     tolerations.collect()
+}
+
+/// Tolerations as kubectl writes taints: `key=value:effect`, with `*` for any key and any effect.
+pub fn tolerations_text(tolerations: &[Toleration]) -> String {
+    let text = |it: &Toleration| {
+        let any = |text: &str| if text.is_empty() { "*" } else { text }.to_owned();
+        let value = match it.operator.as_str() {
+            "Exists" => String::new(),
+            _ => format!("={}", it.value),
+        };
+        let seconds = it.toleration_seconds;
+        let seconds = seconds.map(|seconds| format!(" for {seconds} s"));
+        let (key, effect) = (any(&it.key), any(&it.effect));
+        format!("{key}{value}:{effect}{}", seconds.unwrap_or_default())
+    };
+    if tolerations.is_empty() {
+        return "none".to_owned();
+    }
+    tolerations.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
 pub(super) fn affinity(machine: &Identity<'_>, block: &Normalized) -> Option<Affinity> {

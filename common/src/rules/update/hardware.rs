@@ -7,6 +7,7 @@ use crate::api::choice::Backend;
 use crate::api::normalized::Normalized;
 use crate::field_path::FieldPath;
 use crate::normalize::Merged;
+use crate::render::kubevirt::{tolerations, tolerations_text};
 use crate::rules::{clock, firmware, machine, placement, state};
 use crate::words::shortened;
 
@@ -56,10 +57,7 @@ fn firmware_state(
     };
     let path = placement::requested_group(merged).path;
     warnings.field(Field::Group, path, (group(old), group(new)), false);
-    let tolerations = |block: &Normalized| {
-        let all = block.tolerations().iter().map(ToString::to_string);
-        listed(&all.collect::<Vec<_>>())
-    };
+    let tolerations = |block: &Normalized| tolerations_text(&tolerations(block));
     let path = placement::requested_tolerations(merged).path;
     let change = (tolerations(old), tolerations(new));
     warnings.field(Field::Tolerations, path, change, false);
@@ -70,14 +68,6 @@ fn firmware_state(
         (seconds(old), seconds(new)),
         false,
     );
-}
-
-fn listed(items: &[String]) -> String {
-    if items.is_empty() {
-        "none".to_owned()
-    } else {
-        items.join(",")
-    }
 }
 
 fn features(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
@@ -95,7 +85,12 @@ fn features(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &
     }
     let labels = |labels: &BTreeMap<String, String>| {
         let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
-        listed(&labels.collect::<Vec<_>>())
+        let labels = labels.collect::<Vec<_>>().join(",");
+        if labels.is_empty() {
+            "none".to_owned()
+        } else {
+            labels
+        }
     };
     let (was, is) = (&old.node_selector, &new.node_selector);
     // A guest on KubeVirt that was placed by more labels is where it may be.

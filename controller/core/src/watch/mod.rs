@@ -306,12 +306,15 @@ fn usage_in_namespace_of(event: &Event<CachedMachine>, caches: &Caches) -> Optio
     }
 }
 
-/// The Machine that the object's label names, before and after the change.
-pub fn machine_by_label<K: Meta>(change: &Change<K>) -> Vec<ObjectRef<CachedMachine>> {
+/// The Machine by which the cache finds the object, before and after the change.
+pub fn machine_by_label<K: Cacheable>(change: &Change<K>) -> Vec<ObjectRef<CachedMachine>> {
     [&change.old, &change.new]
         .into_iter()
         .flatten()
-        .filter_map(|object| Some(ObjectRef::new(object.machine()?).within(object.namespace())))
+        .filter_map(|object| {
+            let machine = object.indexed_machine()?;
+            Some(ObjectRef::new(machine).within(object.namespace()))
+        })
         .collect()
 }
 

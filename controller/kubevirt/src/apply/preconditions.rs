@@ -23,8 +23,8 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::claim_user::{ClaimUser, UserKind};
 use super::live;
-use crate::objects::{Claim, Instance, VirtualMachine};
-use crate::plan::state::is_owned_by;
+use crate::objects::{Instance, VirtualMachine};
+use crate::plan::state::goes_with;
 use crate::plan::{Action, in_use};
 
 /// Fails if a precondition of the action does not hold now.
@@ -66,8 +66,7 @@ async fn state_kept(api: &GuardedClient, machine: &Machine, action: &Action) -> 
         return Ok(());
     };
     let claims = live::state_claims(api, machine).await?;
-    let goes = |claim: &&Claim| is_owned_by(claim, uid) || is_owned_by(claim, machine.uid());
-    match claims.iter().find(goes) {
+    match claims.iter().find(|claim| goes_with(claim, machine, uid)) {
         None => Ok(()),
         Some(claim) => Err(ApiError::StaleCache(format!(
             "PersistentVolumeClaim {} would be deleted with the VirtualMachine or the Machine",

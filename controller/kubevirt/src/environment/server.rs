@@ -14,7 +14,7 @@ use crate::apply::claim_user::{ClaimUser, UserKind};
 use crate::apply::preconditions::{claim_at_risk, lets_run};
 use crate::objects::Claim;
 use crate::plan::action::{Action, ClaimPatch, Exact, ProtectedKind, Protection};
-use crate::plan::state::is_owned_by;
+use crate::plan::state::goes_with;
 use controller_core::backend::Act as _;
 use controller_core::laws::Refused;
 use controller_core::objects::{Meta, Secret};
@@ -148,9 +148,7 @@ impl FakeCluster {
             }
             Action::DeleteVm { uid, keeps_state } => {
                 let machine = self.machine.as_ref().ok_or(Refused)?;
-                let goes =
-                    |claim: &Claim| is_owned_by(claim, uid) || is_owned_by(claim, machine.uid());
-                let is_lost = |claim: &Claim| *keeps_state && goes(claim);
+                let is_lost = |claim: &Claim| *keeps_state && goes_with(claim, machine, uid);
                 refuse(self.claims.values().any(is_lost))?;
                 if let Some(live) = self.vm.as_mut() {
                     refuse(live.uid() != uid || is_protected(live))?;

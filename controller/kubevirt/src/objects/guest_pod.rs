@@ -1,7 +1,7 @@
 //! The pod in which a guest runs: the nodes and networks that it was made for.
 //!
-//! KubeVirt changes the node labels, tolerations and networks of a running instance, but those of a pod never change. A migration
-//! makes another pod for the guest, so the pod has what the guest has.
+//! KubeVirt changes the node labels, tolerations and networks of a running instance, but those of a pod never change. A
+//! migration makes another pod for the guest, so the pod has what the guest has.
 
 use std::collections::BTreeMap;
 

@@ -10,8 +10,9 @@ use common::api::choice::{Backend, Choice as _};
 use common::api::status::PendingChange;
 use common::names;
 use common::render::SecretRevision;
+use common::render::kubevirt::tolerations_text;
 use common::render::kubevirt::types::{
-    Devices, Disk, Domain, InstanceSpec, Interface, Memory, Network, Template, Toleration, Volume,
+    Devices, Disk, Domain, InstanceSpec, Interface, Memory, Network, Template, Volume,
 };
 use common::rules::update::pending_action;
 
@@ -127,8 +128,8 @@ fn changes(runs: &InstanceSpec, desired: &InstanceSpec) -> Vec<PendingChange> {
     );
     changes.field(
         "placement.tolerations",
-        tolerations(&runs.tolerations),
-        tolerations(&desired.tolerations),
+        tolerations_text(&runs.tolerations),
+        tolerations_text(&desired.tolerations),
     );
     changes.field(
         "evictionStrategy",
@@ -151,29 +152,6 @@ fn changes(runs: &InstanceSpec, desired: &InstanceSpec) -> Vec<PendingChange> {
         changes.field("cloudInit", "as it was", "as it is now");
     }
     changes.list
-}
-
-/// As a block writes them.
-fn tolerations(tolerations: &[Toleration]) -> String {
-    let text = |it: &Toleration| {
-        let any = |text: &str| if text.is_empty() { "*" } else { text }.to_owned();
-        let value = match it.operator.as_str() {
-            "Exists" => String::new(),
-            _ => format!("={}", it.value),
-        };
-        let seconds = it.toleration_seconds;
-        let seconds = seconds.map(|seconds| format!(" for {seconds} s"));
-        format!(
-            "{}{value}:{}{}",
-            any(&it.key),
-            any(&it.effect),
-            seconds.unwrap_or_default()
-        )
-    };
-    if tolerations.is_empty() {
-        return "none".to_owned();
-    }
-    tolerations.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
 /// The disks of the block.

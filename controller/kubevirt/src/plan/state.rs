@@ -39,8 +39,12 @@ impl KeptState {
     }
 }
 
-/// Whether the garbage collector deletes a claim with the object of this uid.
-pub(crate) fn is_owned_by(claim: &Claim, uid: &str) -> bool {
+/// Whether a claim has an owner whose deletion is that of the Machine: itself, or its VirtualMachine of this uid.
+pub(crate) fn goes_with(claim: &Claim, machine: &Machine, vm: &str) -> bool {
+    is_owned_by(claim, vm) || is_owned_by(claim, machine.uid())
+}
+
+fn is_owned_by(claim: &Claim, uid: &str) -> bool {
     let mut owners = claim.metadata.owner_references.iter().flatten();
     owners.any(|owner| owner.uid == uid)
 }
