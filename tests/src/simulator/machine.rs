@@ -227,7 +227,8 @@ async fn placed(
     })
 }
 
-/// Writes the fields of the status of a VirtualMachine that differ.
+/// Writes the fields of the status of a VirtualMachine that differ. As with virt-controller's update, the API server
+/// rejects it if another writer changed the object since it was read: virt-api's requests are in the status, too.
 async fn report(
     machines: &Api<DynamicObject>,
     machine: &Value,
@@ -238,7 +239,8 @@ async fn report(
     let changed = |(field, value): (&String, &Value)| machine["status"][field] != *value;
     let fields = status.as_object();
     if fields.is_some_and(|fields| fields.iter().any(changed)) {
-        let patch = Patch::Merge(json!({"status": status}));
+        let metadata = json!({"resourceVersion": machine["metadata"]["resourceVersion"]});
+        let patch = Patch::Merge(json!({"metadata": metadata, "status": status}));
         machines
             .patch_status(name, &PatchParams::default(), &patch)
             .await?;
