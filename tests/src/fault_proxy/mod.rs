@@ -4,8 +4,9 @@
 //! controller ──HTTP──► FaultProxy ──as the controller's account──► kube-apiserver
 //!                         │ counts writes and checks invariants before it forwards each;
 //!                         │ at the chosen one: kills, rejects, drops the response, delays watches
-//!                         └ may restrict lists and watches to one namespace, and to the MachineImage
-//!                           of its name, so that many controllers run side by side
+//!                         └ may restrict lists and watches to one namespace, to the MachineImage of its
+//!                           name and to the addresses of its Machines, so that many controllers run
+//!                           side by side
 //! ```
 
 mod fault;
@@ -81,9 +82,22 @@ impl fmt::Debug for FaultProxy {
     }
 }
 
+/// What of its client's requests a proxy restricts and counts.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Scope<'a> {
+    /// The only namespace whose objects are listed and watched; with it the MachineImage of its name. `None`: all.
+    pub namespace: Option<&'a str>,
+    /// The only Machines whose MachineAddresses are listed and watched. Empty: all.
+    pub machines: &'a [String],
+    /// The kinds, in the plural, whose writes are counted. Empty: all.
+    pub counted: &'static [&'static str],
+}
+
 struct State {
     client: Client,
     namespace: Option<String>,
+    machines: Vec<String>,
+    counted: &'static [&'static str],
     /// The fault, and the number of the write at which it is injected, counted from 1.
     fault: Option<(usize, Fault)>,
     check: InvariantCheck,
@@ -121,13 +135,13 @@ impl FaultProxy {
     /// Starts a proxy with the client's credentials that injects no fault.
     pub async fn transparent(client: Client) -> Result<Self> {
         let no_check: InvariantCheck = Box::new(|_| Box::pin(std::future::ready(None)));
-        Self::start(client, None, None, no_check).await
+        Self::start(client, Scope::default(), None, no_check).await
     }
 
-    /// Starts a proxy with the client's credentials, restricted to a namespace if one is given.
+    /// Starts a proxy with the client's credentials. It injects the fault at the counted write of this number.
     pub async fn start(
         client: Client,
-        namespace: Option<&str>,
+        scope: Scope<'_>,
         fault: Option<(usize, Fault)>,
         check: InvariantCheck,
     ) -> Result<Self> {
@@ -135,7 +149,9 @@ impl FaultProxy {
         let address = listener.local_addr()?;
         let state = Arc::new(State {
             client,
-            namespace: namespace.map(ToOwned::to_owned),
+            namespace: scope.namespace.map(ToOwned::to_owned),
+            machines: scope.machines.to_vec(),
+            counted: scope.counted,
             fault,
             check,
             seen: Mutex::default(),
@@ -194,7 +210,7 @@ impl FaultProxy {
         Ok(Some((write, status)))
     }
 
-    /// The writes received so far, in order.
+    /// The counted writes received so far, in order.
     pub fn writes(&self) -> Vec<String> {
         self.state.seen().writes.clone()
     }
@@ -252,7 +268,7 @@ impl State {
         let body = body.collect().await?.to_bytes();
         let path = scoped(parts.uri.path(), self.namespace.as_deref());
         let query = parts.uri.query().unwrap_or_default();
-        let query = &with_own_image(&path, query, self.namespace.as_deref());
+        let query = &self.selected(&path, query);
         let upstream = Request::builder()
             .method(&parts.method)
             .uri(format!("{path}?{query}"))
@@ -282,15 +298,15 @@ impl State {
     }
 
     async fn write(&self, write: &Write, upstream: Request<Body>) -> Result<Answer> {
-        let number = {
+        let number = self.is_counted(write).then(|| {
             let mut seen = self.seen();
             seen.writes.push(write.to_string());
             seen.writes.len()
-        };
+        });
         if let Some(violation) = (self.check)(write).await {
             self.seen().violations.push(format!("{write}: {violation}"));
         }
-        let fault = self.fault.filter(|(at, _)| *at == number);
+        let fault = self.fault.filter(|(at, _)| Some(*at) == number);
         let fault = fault.map(|(_, fault)| fault);
         match fault {
             Some(Fault::KilledBefore) => {
@@ -320,6 +336,28 @@ impl State {
             _ => {}
         }
         answer
+    }
+
+    /// The query of a list or watch of a kind without namespaces, restricted to the MachineImage that has the namespace's
+    /// name, and to the MachineAddresses of the Machines.
+    fn selected(&self, path: &str, query: &str) -> String {
+        match (path.rsplit('/').next(), &self.namespace) {
+            (Some("machineimages"), Some(namespace)) => {
+                format!("{query}&fieldSelector=metadata.name%3D{namespace}")
+            }
+            (Some("machineaddresses"), _)
+                if !self.machines.is_empty() && !query.contains("labelSelector") =>
+            {
+                let names = self.machines.join("%2C");
+                format!("{query}&labelSelector=vitistack.io%2Fmachine%20in%20%28{names}%29")
+            }
+            _ => query.to_owned(),
+        }
+    }
+
+    fn is_counted(&self, write: &Write) -> bool {
+        let mut parts = write.path.split('/');
+        self.counted.is_empty() || parts.any(|part| self.counted.contains(&part))
     }
 
     fn kill(&self) -> Result<Answer> {
@@ -367,16 +405,6 @@ impl State {
         });
         let body = StreamBody::new(chunks).boxed_unsync();
         Ok(Response::from_parts(parts, body))
-    }
-}
-
-/// The query of a list or watch of MachineImages, restricted to the one that has the namespace's name.
-fn with_own_image(path: &str, query: &str, namespace: Option<&str>) -> String {
-    match namespace {
-        Some(namespace) if path.ends_with("/machineimages") => {
-            format!("{query}&fieldSelector=metadata.name%3D{namespace}")
-        }
-        _ => query.to_owned(),
     }
 }
 

@@ -30,7 +30,8 @@ pub(super) fn node_of(instance: &Value) -> String {
     format!("node-{}", hash(&name) % NODES + 1)
 }
 
-/// The cards of an instance once the guest has them, each with an address.
+/// The cards of an instance once the guest has them, each with an address: the first that its network data gives the
+/// card, else one of the pod network.
 pub(super) fn cards(instance: &Value) -> Vec<Value> {
     let metadata = &instance["metadata"];
     let machine = (text(&metadata["namespace"]), text(&metadata["name"]));
@@ -39,11 +40,12 @@ pub(super) fn cards(instance: &Value) -> Vec<Value> {
         .map(|interface| {
             let nic = text(&interface["name"]);
             let [.., second, third] = hash(&(machine, nic)).to_be_bytes();
-            let address = format!("10.244.{second}.{third}");
             let mac = interface["macAddress"].as_str().map_or_else(
                 || format!("02:00:0a:f4:{second:02x}:{third:02x}"),
                 ToOwned::to_owned,
             );
+            let pooled = || format!("10.244.{second}.{third}");
+            let address = given_address(instance, &mac).unwrap_or_else(pooled);
             json!({
                 "name": nic, "mac": mac, "ipAddress": address, "ipAddresses": [address],
                 "infoSource": "domain, multus-status",
@@ -51,6 +53,18 @@ pub(super) fn cards(instance: &Value) -> Vec<Value> {
             })
         })
         .collect()
+}
+
+/// The first address that cloud-init gives the card with this MAC address. Network data that a Machine has as YAML gives
+/// the simulated guest none.
+fn given_address(instance: &Value, mac: &str) -> Option<String> {
+    let mut volumes = list(&instance["spec"]["volumes"]).iter();
+    let data = volumes.find_map(|it| it["cloudInitNoCloud"]["networkData"].as_str())?;
+    let data: Value = serde_json::from_str(data).ok()?;
+    let mut cards = data["ethernets"].as_object()?.values();
+    let card = cards.find(|card| card["match"]["macaddress"] == mac)?;
+    let (address, _prefix) = card["addresses"][0].as_str()?.split_once('/')?;
+    Some(address.to_owned())
 }
 
 /// A guest as virt-handler first reports it: a node, an address per interface, its volumes.

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use kube::Client;
 use lab::{
     Lab, ProgramUnderTest,
-    fault_proxy::{Fault, FaultProxy},
+    fault_proxy::{Fault, FaultProxy, Scope},
     objects::{self, CLAIM, DATA_VOLUME, MACHINE, NETWORK, Objects, condition},
     reviews,
     wait::Deadline,
@@ -83,8 +83,11 @@ impl<'a> Lifecycle<'a> {
     pub(crate) async fn run(&self) -> Result<Outcome> {
         self.create_surroundings().await?;
         let check = invariants::of(self.lab, self.namespace);
-        let proxy =
-            FaultProxy::start(self.client.clone(), Some(self.namespace), self.fault, check).await?;
+        let scope = Scope {
+            namespace: Some(self.namespace),
+            ..Scope::default()
+        };
+        let proxy = FaultProxy::start(self.client.clone(), scope, self.fault, check).await?;
         let (lab, kubeconfig) = (self.lab, proxy.kubeconfig());
         let [alone, interval] = SETTINGS;
         let settings = [alone, interval, ("IMAGE_NAMESPACE", self.namespace)];
@@ -288,7 +291,7 @@ impl<'a> Lifecycle<'a> {
 }
 
 /// Restarts the controller each time it was killed. Returns only on an error.
-async fn restart_when_killed(
+pub(crate) async fn restart_when_killed(
     proxy: &FaultProxy,
     controller: &mut ProgramUnderTest,
 ) -> anyhow::Error {

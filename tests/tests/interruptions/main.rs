@@ -7,13 +7,15 @@
 //! the same steps, in a namespace of their own, with one fault ──▶ the same states
 //!                                   └ invariants are checked before each write is forwarded
 //! ```
-//! A write at which the controller was killed arrives at the end, when another Machine has the name.
+//! A write at which the controller was killed arrives at the end, when another Machine has the name. In [`replicas`] two
+//! controllers act at the same time.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod invariants;
 mod late;
 mod lifecycle;
 mod parts;
+mod replicas;
 mod state;
 
 use std::time::Instant;
@@ -26,14 +28,13 @@ use lifecycle::Lifecycle;
 /// Runs at a time: each of them waits most of the time.
 const AT_ONCE: usize = 8;
 
-/// The faults that are injected at the write of this number. The controller repeats the pass after 429 as after 500, so
-/// that each write gets one of the two.
-fn faults(at: usize) -> [Fault; 7] {
+/// The faults that are injected at the write of this number. The controller repeats the pass after each of the HTTP
+/// statuses, so that each write gets one of them.
+fn faults(at: usize) -> [Fault; 6] {
     [
         Fault::KilledBefore,
         Fault::KilledAfter,
-        Fault::Rejected(409),
-        Fault::Rejected(if at.is_multiple_of(2) { 429 } else { 500 }),
+        Fault::Rejected([409, 429, 500][at % 3]),
         Fault::ResponseLost,
         Fault::WatchesDelayed,
         Fault::WatchesExpired,

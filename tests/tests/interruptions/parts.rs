@@ -2,7 +2,7 @@
 
 use lab::{
     Binary, Lab, OPERATOR_NAMESPACE, Scenario,
-    fault_proxy::FaultProxy,
+    fault_proxy::{FaultProxy, Scope},
     objects::{ATTACHMENT, CLASS, MACHINE, Objects, condition, namespace},
     reviews, storage_class,
 };
@@ -37,7 +37,11 @@ async fn a_class_a_network_or_a_node_that_fails_costs_no_claim_and_starts_no_sec
     let client = lab.account_client(OPERATOR_NAMESPACE, account);
     let client = client.await.unwrap();
     let check = invariants::of(&lab, NAMESPACE);
-    let proxy = FaultProxy::start(client, Some(NAMESPACE), None, check);
+    let scope = Scope {
+        namespace: Some(NAMESPACE),
+        ..Scope::default()
+    };
+    let proxy = FaultProxy::start(client, scope, None, check);
     let proxy = proxy.await.unwrap();
     let kubeconfig = proxy.kubeconfig();
     let _controller = lab

@@ -1,0 +1,354 @@
+//! Two replicas at work at the same time, as if the Lease had failed, one of them interrupted at every write that
+//! allocates an address or shares an image.
+//!
+//! ```text
+//! four Machines of one image, on a segment of four addresses ──▶ two are deleted, two others come at the same time
+//!          ──▶ the MachineImage is deleted while a Machine is made of it
+//! ```
+//! With the Lease only one replica allocates. Without it two may lock an address each for the same card: the card gets
+//! one of them, and the other one is held as well until its guest reports the first. No other Machine gets either.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result, bail};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use kube::Client;
+use lab::{
+    Binary, Lab, OPERATOR_NAMESPACE, Scenario,
+    fault_proxy::{Fault, FaultProxy, InvariantCheck, Scope, Write},
+    objects::{self, ADDRESS, IMAGE, INSTANCE, MACHINE, Objects, VM},
+    reviews, wait,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    AT_ONCE, invariants,
+    lifecycle::{SETTINGS, restart_when_killed},
+};
+
+/// The writes that are interrupted.
+const COUNTED: [&str; 3] = ["machineaddresses", "datavolumes", "machineimages"];
+
+/// The faults that are injected at the write of this number: each write gets two of the four.
+fn faults(at: usize) -> [Fault; 2] {
+    if at.is_multiple_of(2) {
+        [Fault::KilledBefore, Fault::ResponseLost]
+    } else {
+        [Fault::KilledAfter, Fault::WatchesDelayed]
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_replicas_give_no_address_twice_and_lose_no_image() {
+    let mut lab = Lab::start().await.unwrap();
+    let _webhook = lab.webhook(&[]).await.unwrap();
+    let _simulator = lab.simulator(Scenario::Happy).await.unwrap();
+    let account = Binary::Controller.account();
+    let client = lab.account_client(OPERATOR_NAMESPACE, account);
+    let client = client.await.unwrap();
+    let run = async |number: usize, fault: Option<(usize, Fault)>| {
+        let run = Pair::new(&lab, &client, number, fault);
+        let outcome = run.run().await;
+        outcome.with_context(|| format!("pair {number}, {fault:?}"))
+    };
+
+    let writes = run(1, None).await.unwrap().writes;
+    println!("the first replica has {} of these writes:", writes.len());
+    for write in &writes {
+        println!("    {write}");
+    }
+    let points = (1..=writes.len()).flat_map(|at| faults(at).map(|fault| (at, fault)));
+    let points: Vec<_> = (2..).zip(points).collect();
+    let outcomes = stream::iter(points.clone()).map(|(number, fault)| run(number, Some(fault)));
+    let outcomes: Vec<_> = outcomes
+        .buffer_unordered(AT_ONCE)
+        .try_collect()
+        .await
+        .unwrap();
+    let injected = outcomes.iter().filter(|it| it.fault_injected).count();
+    println!("{injected} of {} faults were injected", points.len());
+    // Which replica is first differs from run to run.
+    assert!(injected * 2 >= points.len());
+}
+
+struct Outcome {
+    writes: Vec<String>,
+    fault_injected: bool,
+}
+
+/// Two replicas and their Machines, in a namespace and on a segment of their own.
+struct Pair<'a> {
+    lab: &'a Lab,
+    client: &'a Client,
+    namespace: String,
+    /// Names of its Machines.
+    machines: Vec<String>,
+    vlan: usize,
+    fault: Option<(usize, Fault)>,
+}
+
+impl<'a> Pair<'a> {
+    fn new(lab: &'a Lab, client: &'a Client, number: usize, fault: Option<(usize, Fault)>) -> Self {
+        Self {
+            lab,
+            client,
+            namespace: format!("pair-{number}"),
+            machines: ('a'..='g')
+                .map(|it| format!("pair-{number}-{it}"))
+                .collect(),
+            vlan: number,
+            fault,
+        }
+    }
+
+    async fn run(&self) -> Result<Outcome> {
+        self.create_surroundings().await?;
+        let [interrupted, other] = [self.proxy(self.fault).await?, self.proxy(None).await?];
+        let [alone, interval] = SETTINGS;
+        let settings = [alone, interval, ("IMAGE_NAMESPACE", &*self.namespace)];
+        let kubeconfig = interrupted.kubeconfig();
+        let mut first = self.lab.start_controller_at(&kubeconfig, &settings).await?;
+        interrupted.set_target(first.process().id());
+        let kubeconfig = other.kubeconfig();
+        let second = self.lab.start_controller_at(&kubeconfig, &settings);
+        let mut second = second.await?;
+        tokio::select! {
+            done = self.steps(&interrupted) => done.with_context(|| second.process().log_tail(15))?,
+            failed = restart_when_killed(&interrupted, &mut first) => return Err(failed),
+        }
+        let violations = [interrupted.violations(), other.violations()].concat();
+        if !violations.is_empty() {
+            bail!("{violations:#?}");
+        }
+        Ok(Outcome {
+            writes: interrupted.writes(),
+            fault_injected: interrupted.fault_injected(),
+        })
+    }
+
+    async fn proxy(&self, fault: Option<(usize, Fault)>) -> Result<FaultProxy> {
+        let scope = Scope {
+            namespace: Some(&self.namespace),
+            machines: &self.machines,
+            counted: &COUNTED,
+        };
+        FaultProxy::start(self.client.clone(), scope, fault, self.invariants()).await
+    }
+
+    fn of(&self, kind: objects::Kind) -> Objects {
+        self.lab.objects(kind, &self.namespace)
+    }
+
+    async fn create_surroundings(&self) -> Result<()> {
+        let ipam = json!({"subnets": [{"cidr": "10.9.0.0/24", "ranges": ["10.9.0.10-10.9.0.13"]}]});
+        for object in [
+            objects::namespace(&self.namespace, &json!({})),
+            json!({
+                "apiVersion": "vitistack.io/v1alpha1", "kind": "NetworkConfiguration",
+                "metadata": {"name": "lan", "namespace": self.namespace},
+                "spec": {"bridge": "br-lan", "vlan": self.vlan, "ipam": ipam},
+            }),
+            json!({
+                "apiVersion": "vitistack.io/v1alpha1", "kind": "MachineImage",
+                "metadata": {"name": self.namespace},
+                "spec": {
+                    "source": {"url": format!("https://images.example.com/{}.qcow2", self.namespace)},
+                    "minDiskSize": "3Gi",
+                },
+            }),
+        ] {
+            self.lab.apply(&object).await?;
+        }
+        Ok(())
+    }
+
+    async fn create(&self, name: &str) -> Result<()> {
+        let mut machine = reviews::machine(
+            name,
+            &json!({
+                "template": "small",
+                "disks": [{"name": "root", "image": {"name": self.namespace}}],
+                "networks": [{"name": "lan", "networkName": "lan"}],
+            }),
+        );
+        machine["metadata"]["namespace"] = json!(self.namespace);
+        self.lab.apply(&machine).await
+    }
+
+    async fn until_running(&self, names: &[String]) -> Result<()> {
+        for name in names {
+            let machines = self.of(MACHINE);
+            let ready = machines.until_condition(name, "Ready", "True", "Running");
+            ready.await?;
+        }
+        Ok(())
+    }
+
+    async fn steps(&self, interrupted: &FaultProxy) -> Result<()> {
+        let (first, others) = self.machines.split_at(4);
+        for name in first {
+            self.create(name).await?;
+        }
+        self.until_running(first).await?;
+        self.each_has_its_own(first).await?;
+
+        let (pair, last) = others.split_at(2);
+        let machines = self.of(MACHINE);
+        for name in &first[..2] {
+            machines.delete(name).await?;
+        }
+        for name in pair {
+            self.create(name).await?;
+        }
+        self.until_running(pair).await?;
+
+        machines.delete(&first[2]).await?;
+        self.create(&last[0]).await?;
+        let images = self.lab.objects(IMAGE, "");
+        images.delete(&self.namespace).await?;
+        self.until_running(last).await?;
+        // The first replica was killed long ago: what it had sent arrives now.
+        interrupted.forward_held().await?;
+        self.each_has_its_own(&self.machines[3..]).await
+    }
+
+    /// Waits until only these Machines hold addresses, and each guest has one that its own Machine holds.
+    async fn each_has_its_own(&self, names: &[String]) -> Result<()> {
+        let expected: BTreeSet<_> = names.iter().cloned().collect();
+        let held = wait::until("only these Machines to hold addresses", async || {
+            let held = self.addresses(names).await?;
+            let holders: BTreeSet<_> = held.iter().map(|(_, holder)| holder.clone()).collect();
+            Ok(if holders == expected {
+                Ok(held)
+            } else {
+                Err(held)
+            })
+        })
+        .await?;
+        let mut given = BTreeSet::new();
+        for name in names {
+            let address = self.address_in_guest(name).await?;
+            let own = (address.clone(), name.clone());
+            if !held.contains(&own) || !given.insert(address) {
+                bail!("the guest of {name} has {own:?}; held are {held:?}");
+            }
+        }
+        let shared = invariants::shared_claims(self.lab, &self.namespace).await?;
+        if !shared.is_empty() {
+            bail!("{shared:?}");
+        }
+        Ok(())
+    }
+
+    /// The addresses that are held on the segment, each with the name of its Machine, or with its uid if there is no
+    /// such Machine.
+    async fn addresses(&self, names: &[String]) -> Result<Vec<(String, String)>> {
+        let mut uids = Vec::new();
+        for name in names {
+            let machine = self.of(MACHINE).get(name).await?;
+            uids.push((machine["metadata"]["uid"].clone(), name.clone()));
+        }
+        let locks = self.lab.objects(ADDRESS, "").list().await?;
+        let here = locks
+            .iter()
+            .filter(|lock| lock["spec"]["machineRef"]["namespace"] == *self.namespace);
+        let held = here.map(|lock| {
+            let (spec, uid) = (&lock["spec"], &lock["spec"]["machineRef"]["uid"]);
+            let holder = uids.iter().find(|(known, _)| known == uid);
+            let holder = holder.map_or_else(|| uid.to_string(), |(_, name)| name.clone());
+            (text(&spec["address"]).to_owned(), holder)
+        });
+        Ok(held.collect())
+    }
+
+    /// The address that the guest was started with.
+    async fn address_in_guest(&self, name: &str) -> Result<String> {
+        let instance = self.of(INSTANCE).get(name).await?;
+        let given = addresses_in(&instance);
+        let [address] = &*given else {
+            bail!("the guest of {name} has {given:?}");
+        };
+        Ok(address.clone())
+    }
+
+    /// No address is released that the guest of a Machine has, and no image is removed that is offered.
+    fn invariants(&self) -> InvariantCheck {
+        let here = Held {
+            locks: self.lab.objects(ADDRESS, ""),
+            images: self.lab.objects(IMAGE, ""),
+            guests: self.of(INSTANCE),
+            vms: self.of(VM),
+            image: self.namespace.clone(),
+        };
+        Box::new(move |write| {
+            let (here, write) = (here.clone(), write.clone());
+            Box::pin(async move {
+                match here.violation(&write).await {
+                    Ok(violation) => violation,
+                    Err(error) => Some(format!("cannot be checked: {error:#}")),
+                }
+            })
+        })
+    }
+}
+
+#[derive(Clone)]
+struct Held {
+    locks: Objects,
+    images: Objects,
+    guests: Objects,
+    vms: Objects,
+    image: String,
+}
+
+impl Held {
+    async fn violation(&self, write: &Write) -> Result<Option<String>> {
+        let (rest, name) = write.path.rsplit_once('/').unwrap_or_default();
+        let kind = rest.rsplit('/').next().unwrap_or_default();
+        match (write.method.as_str(), kind) {
+            ("DELETE", "machineaddresses") => self.address_is_released(name, write).await,
+            ("DELETE", "datavolumes") if name.starts_with("image-") => {
+                let image = self.images.find(&self.image).await?;
+                Ok(image.map(|_| "the image is offered".to_owned()))
+            }
+            ("PATCH" | "PUT", "machineaddresses") => Ok(Some("an address changes hands".into())),
+            _ => Ok(None),
+        }
+    }
+
+    /// A released address is that of no guest, whether it runs or only may start.
+    async fn address_is_released(&self, name: &str, write: &Write) -> Result<Option<String>> {
+        let Some(lock) = self.locks.find(name).await? else {
+            return Ok(None);
+        };
+        if lock["metadata"]["uid"] != write.body["preconditions"]["uid"] {
+            return Ok(None);
+        }
+        let address = &lock["spec"]["address"];
+        let machine = text(&lock["spec"]["machineRef"]["name"]);
+        for objects in [&self.guests, &self.vms] {
+            let object = objects.find(machine).await?;
+            if object.is_some_and(|it| addresses_in(&it).iter().any(|it| *it == *address)) {
+                return Ok(Some(format!("{machine} has {address}")));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// The addresses that the network data of a VirtualMachine or an instance gives its only card.
+fn addresses_in(object: &Value) -> Vec<String> {
+    let specs = ["/spec/template/spec/volumes", "/spec/volumes"];
+    let volumes = specs.map(|path| object.pointer(path).and_then(Value::as_array));
+    let volumes = volumes.into_iter().flatten().flatten();
+    let data = volumes.filter_map(|it| it["cloudInitNoCloud"]["networkData"].as_str());
+    let data = data.filter_map(|it| serde_json::from_str::<Value>(it).ok());
+    data.flat_map(|it| it["ethernets"]["lan"]["addresses"].as_array().cloned())
+        .flatten()
+        .filter_map(|it| Some(it.as_str()?.split_once('/')?.0.to_owned()))
+        .collect()
+}
