@@ -57,6 +57,10 @@ pub const ANNOTATION_PROTECTED: &str = "machine.vitistack.io/protected";
 pub const ANNOTATION_REFRESH_TEMPLATE: &str = "machine.vitistack.io/refresh-template";
 /// Annotation, written by users: a new value restarts the machine once.
 pub const ANNOTATION_RESTART_REQUESTED: &str = "machine.vitistack.io/restart-requested";
+/// Annotation, written by users: a new value moves the running guest to another node once.
+pub const ANNOTATION_MIGRATE_REQUESTED: &str = "machine.vitistack.io/migrate-requested";
+/// Annotation, written by users beside [`ANNOTATION_MIGRATE_REQUESTED`]: the node that the guest is moved to.
+pub const ANNOTATION_MIGRATE_TO: &str = "machine.vitistack.io/migrate-to";
 /// Annotation, written by users: with `true` the controller only observes the machine.
 pub const ANNOTATION_PAUSED: &str = "machine.vitistack.io/paused";
 /// Annotation, written by users: with `true` a deletion does not wait for a host that does not answer.
@@ -152,6 +156,19 @@ pub fn disks_of_claim(claim: &str) -> impl Iterator<Item = (&str, &str)> {
     let dashes = claim.match_indices('-').map(|(at, _)| at);
     dashes.map(|at| (&claim[..at], &claim[at + 1..]))
 }
+
+/// Name of the VirtualMachineInstanceMigration of a request: one request makes one object, however often it is repeated.
+/// `uid`: that of the Machine.
+pub fn migration(machine: &str, uid: &str, request: &str) -> String {
+    let digest = Sha256::digest(format!("{uid}/{request}"));
+    let digest = digest.iter().take(REQUEST_DIGEST);
+    digest.fold(format!("{machine}-"), |name, byte| {
+        format!("{name}{byte:02x}")
+    })
+}
+
+/// Bytes of the digest in the name of a migration.
+const REQUEST_DIGEST: usize = 6;
 
 /// Name of the MachineAddress of an IP address on a network segment: the address, with dashes and in full, and a
 /// digest of the segment. Two addresses or two segments never have one name, apart from a collision of 64 bits, which

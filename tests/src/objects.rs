@@ -56,6 +56,11 @@ pub const POLICY: Kind = ours("MachinePolicy", "machinepolicies");
 pub const VM: Kind = kubevirt("VirtualMachine", "virtualmachines");
 /// KubeVirt's VirtualMachineInstance: the running guest.
 pub const INSTANCE: Kind = kubevirt("VirtualMachineInstance", "virtualmachineinstances");
+/// KubeVirt's VirtualMachineInstanceMigration.
+pub const MIGRATION: Kind = kubevirt(
+    "VirtualMachineInstanceMigration",
+    "virtualmachineinstancemigrations",
+);
 /// Multus' NetworkAttachmentDefinition.
 pub const ATTACHMENT: Kind = Kind {
     group: "k8s.cni.cncf.io",

@@ -46,6 +46,7 @@ impl KubevirtCrds {
                     false,
                 ),
                 thin_crd("kubevirt.io", "v1", "KubeVirt", &["kv"], true),
+                migrations(),
             ]),
             Self::Real => {
                 let folder = paths::real_kubevirt_crds()
@@ -59,10 +60,17 @@ impl KubevirtCrds {
                         let mut objects = install::parse(&text)?;
                         objects.pop().context("an empty file")
                     })
+                    .chain([Ok(migrations())])
                     .collect()
             }
         }
     }
+}
+
+/// The CRD of KubeVirt's migrations. Its schema is not among those that are beside the repository.
+fn migrations() -> Value {
+    let kind = "VirtualMachineInstanceMigration";
+    thin_crd("kubevirt.io", "v1", kind, &["vmim", "vmims"], true)
 }
 
 /// The CRD of Multus' `NetworkAttachmentDefinition`.

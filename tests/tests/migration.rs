@@ -6,7 +6,7 @@ mod environment;
 
 use lab::{
     Eviction, Scenario,
-    objects::{INSTANCE, NETWORK, VM, condition, condition_message},
+    objects::{INSTANCE, MIGRATION, NETWORK, VM, condition, condition_message},
 };
 use serde_json::{Value, json};
 
@@ -306,4 +306,86 @@ async fn an_eviction_and_its_migration_are_reported() {
     let migrated = machines.until("moves", "to be on another node", migrated);
     let migrated = migrated.await.unwrap();
     assert_eq!(condition(&migrated, "Ready")["reason"], "Running");
+}
+
+#[tokio::test]
+async fn a_guest_is_moved_on_request_and_whatever_ends_a_migration_is_reported() {
+    let env = Environment::new().await;
+    let (machines, kubectl) = (env.machines(), env.lab.kubectl());
+    for name in ["moves", "stays"] {
+        env.apply(&guest(name, &json!({}))).await;
+        machines
+            .until_condition(name, "Ready", "True", "Running")
+            .await
+            .unwrap();
+    }
+    let request = async |name: &str, annotations: &[&str]| {
+        let annotate = ["annotate", "--overwrite", "machine", name];
+        let annotate = [&annotate[..], annotations].concat();
+        kubectl.run(&annotate).await.unwrap().ok().unwrap();
+    };
+    let ended = async |name: &str, request: &str, result: &str| {
+        let machine = machines.until(name, "to have ended its migration", |machine| {
+            let last = &machine["status"]["lastMigration"];
+            last["request"] == request && last["result"] == result
+        });
+        let mut last = machine.await.unwrap()["status"]["lastMigration"].take();
+        assert!(last["migration"].is_null(), "{last}");
+        last["message"].take().as_str().unwrap().to_owned()
+    };
+
+    // To a named node, without a restart.
+    let before = env.objects(INSTANCE).get("moves").await.unwrap();
+    let present = before["status"]["nodeName"].as_str().unwrap();
+    let target = ["node-1", "node-2"]
+        .into_iter()
+        .find(|node| *node != present);
+    let to = format!("machine.vitistack.io/migrate-to={}", target.unwrap());
+    request(
+        "moves",
+        &["machine.vitistack.io/migrate-requested=new switch", &to],
+    )
+    .await;
+    let message = ended("moves", "new switch", "Succeeded").await;
+    assert_eq!(message, format!("the guest runs on {}", target.unwrap()));
+    let after = env.objects(INSTANCE).get("moves").await.unwrap();
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    assert_eq!(after["status"]["nodeName"], target.unwrap());
+    let moved = |machine: &Value| machine["status"]["nodeName"] == target.unwrap();
+    machines
+        .until("moves", "to name the node", moved)
+        .await
+        .unwrap();
+    let made = env.objects(MIGRATION).list().await.unwrap();
+    assert_eq!(made.len(), 1, "{made:#?}");
+    let owner = &made[0]["metadata"]["ownerReferences"][0];
+    assert_eq!(owner["kind"], "Machine", "{owner}");
+
+    // Its disk is on one node.
+    request("stays", &["machine.vitistack.io/migrate-requested=now"]).await;
+    let message = ended("stays", "now", "Refused").await;
+    assert!(message.contains("a PVC is not shared"), "{message}");
+
+    // No node takes it, and the user gives up.
+    env.simulator.set("default", "moves", Scenario::NoMigration);
+    request(
+        "moves",
+        &[
+            "machine.vitistack.io/migrate-requested=again",
+            "machine.vitistack.io/migrate-to-",
+        ],
+    )
+    .await;
+    let waits = |machine: &Value| {
+        let message = machine["status"]["lastMigration"]["message"].as_str();
+        message.is_some_and(|it| it.starts_with("a node for the guest is looked for"))
+    };
+    let open = machines.until("moves", "to look for a node", waits).await;
+    let open = &open.unwrap()["status"]["lastMigration"];
+    let name = open["migration"].as_str().unwrap();
+    env.objects(MIGRATION).delete(name).await.unwrap();
+    let message = ended("moves", "again", "Failed").await;
+    assert!(message.contains("was deleted"), "{message}");
+    env.barrier("later").await;
+    assert_eq!(env.objects(MIGRATION).list().await.unwrap().len(), 1);
 }

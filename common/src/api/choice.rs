@@ -281,6 +281,15 @@ choices! {
         /// The label is absent.
         DoesNotExist = "DoesNotExist",
     }
+    /// How a requested migration has ended.
+    MigrationResult {
+        /// The guest runs on another node.
+        Succeeded = "Succeeded",
+        /// The guest is where it was, because the migration failed or was cancelled.
+        Failed = "Failed",
+        /// The guest is where it was, because it cannot be moved.
+        Refused = "Refused",
+    }
     /// Summary of a machine's state.
     Phase {
         /// The controller has read the Machine and created nothing yet.

@@ -6,7 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::choice::Phase;
+use super::choice::{MigrationResult, Phase};
 use super::lenient::{or_absent, readable_items};
 use super::schema;
 use crate::bounds;
@@ -127,6 +127,13 @@ pub struct MachineStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub last_restart: Option<LastRestart>,
+    /// Last migration that a user requested by annotation. Absent if none was requested.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub last_migration: Option<LastMigration>,
     /// Volumes of the disks and CD-ROM drives, in the order of spec.normalized, at most 80.
     #[serde(
         default,
@@ -248,6 +255,36 @@ pub struct LastRestart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::TEXT_MAX))]
     pub cause: Option<String>,
+}
+
+/// The last requested migration of a running guest to another node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastMigration {
+    /// Value of the annotation machine.vitistack.io/migrate-requested, at most 1024 characters. Only another value
+    /// moves the guest again.
+    #[schemars(length(max = bounds::TEXT_MAX))]
+    pub request: String,
+    /// Value of the annotation machine.vitistack.io/migrate-to at the time of the request, at most 253 characters: the node
+    /// that the guest is moved to. Absent if KubeVirt chooses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = bounds::OBJECT_NAME_MAX))]
+    pub node: Option<String>,
+    /// Name of the VirtualMachineInstanceMigration. Absent once the migration has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migration: Option<String>,
+    /// How the migration has ended: Succeeded, Failed or Refused. Absent before.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub result: Option<MigrationResult>,
+    /// How far it is, or why it has ended like this and what to do. At most 1024 characters. Absent until KubeVirt has the
+    /// migration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = bounds::TEXT_MAX))]
+    pub message: Option<String>,
 }
 
 /// The volume of a disk.

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use common::api::choice::Phase;
-use common::api::status::MachineStatus;
+use common::api::choice::{MigrationResult, Phase};
+use common::api::status::{LastMigration, MachineStatus};
 use common::names;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -137,9 +137,13 @@ impl Publisher {
 
 /// The events of the transition between two statuses.
 pub fn transitions(old: &MachineStatus, new: &MachineStatus) -> impl Iterator<Item = Event> {
-    [restarted(old, new), ready_changed(old, new)]
-        .into_iter()
-        .flatten()
+    [
+        restarted(old, new),
+        migration_ended(old, new),
+        ready_changed(old, new),
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// Status or reason of `Ready` changed.
@@ -177,6 +181,23 @@ fn restarted(old: &MachineStatus, new: &MachineStatus) -> Option<Event> {
         );
         new_event(EventType::Normal, "Restarted", &note)
     })
+}
+
+/// A requested migration has ended, or was refused.
+fn migration_ended(old: &MachineStatus, new: &MachineStatus) -> Option<Event> {
+    let migration = new.last_migration.as_ref()?;
+    let result = migration.result?;
+    let is_known = |old: &LastMigration| old.request == migration.request && old.result.is_some();
+    if old.last_migration.as_ref().is_some_and(is_known) {
+        return None;
+    }
+    let (kind, reason) = match result {
+        MigrationResult::Succeeded => (EventType::Normal, "Migrated"),
+        MigrationResult::Failed => (EventType::Warning, "MigrationFailed"),
+        MigrationResult::Refused => (EventType::Warning, "MigrationRefused"),
+    };
+    let message = migration.message.as_deref().unwrap_or_default();
+    Some(new_event(kind, reason, message))
 }
 
 fn new_event(kind: EventType, reason: &str, note: &str) -> Event {
@@ -234,6 +255,35 @@ mod tests {
             let note = "the guest was restarted, as requested: kernel update";
             let expected: &[&str] = if reported { &[note] } else { &[] };
             assert_eq!(notes, expected, "{old:?} {new:?}");
+        }
+    }
+
+    #[test]
+    fn a_requested_migration_is_reported_once_when_it_has_ended() {
+        let status = |request: &str, result: Option<MigrationResult>| MachineStatus {
+            last_migration: Some(LastMigration {
+                request: request.into(),
+                result,
+                message: Some("why".into()),
+                ..LastMigration::default()
+            }),
+            ..MachineStatus::default()
+        };
+        let refused = Some(MigrationResult::Refused);
+        let (open, done) = (status("a", None), status("a", refused));
+        for (old, new, expected) in [
+            (&MachineStatus::default(), &open, None),
+            (&open, &done, Some("MigrationRefused")),
+            (&done, &done, None),
+            (&done, &status("b", refused), Some("MigrationRefused")),
+            (
+                &open,
+                &status("a", Some(MigrationResult::Succeeded)),
+                Some("Migrated"),
+            ),
+        ] {
+            let reason = transitions(old, new).next().map(|event| event.reason);
+            assert_eq!(reason.as_deref(), expected, "{old:?} {new:?}");
         }
     }
 

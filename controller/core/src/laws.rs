@@ -272,6 +272,7 @@ enum Change {
     None,
     Deletion,
     Restart,
+    Migration,
     /// The Machine grows, which a quota forbids, and is switched off.
     HeldGrowthAndStop,
 }
@@ -283,6 +284,10 @@ impl Change {
             Self::Deletion => environment.delete_machine(),
             Self::Restart => {
                 let key = names::ANNOTATION_RESTART_REQUESTED;
+                annotate(environment.machine_mut(), key, "now");
+            }
+            Self::Migration => {
+                let key = names::ANNOTATION_MIGRATE_REQUESTED;
                 annotate(environment.machine_mut(), key, "now");
             }
             Self::HeldGrowthAndStop => {
@@ -310,6 +315,7 @@ pub fn no_effect_without_each_precondition<E: Environment>(all: &[&dyn Fn() -> E
                 Change::None,
                 Change::Deletion,
                 Change::Restart,
+                Change::Migration,
                 Change::HeldGrowthAndStop,
             ] {
                 for passes_after in 0..=PASSES_AFTER_CHANGE {

@@ -11,7 +11,7 @@ use common::api::libvirt_host::HostResources;
 use common::api::machine::CloudInit;
 use common::api::normalized::{BLOCK_VERSION, Normalized, NormalizedGroup};
 use common::api::status::MachineStatus;
-use common::bounds::TEXT_MAX;
+use common::bounds::{OBJECT_NAME_MAX, TEXT_MAX};
 use common::catalog::MachineRow;
 use common::names;
 use common::normalize::intent_hash;
@@ -389,11 +389,34 @@ impl Machine {
     /// yet. Each new text requests one restart; `None`: no new request. The backend carries out the restart so
     /// that it happens once, whatever is interrupted.
     pub fn new_restart_request(&self) -> Option<String> {
-        let text = self.annotation(names::ANNOTATION_RESTART_REQUESTED)?;
-        let request: String = text.chars().take(TEXT_MAX).collect();
         let last = self.status.last_restart.as_ref();
-        let is_new = last.is_none_or(|last| last.request != request);
-        (!request.is_empty() && is_new).then_some(request)
+        let last = last.map(|last| last.request.as_str());
+        self.new_request(names::ANNOTATION_RESTART_REQUESTED, last)
+    }
+
+    /// Text of the migrate-requested annotation, as [`new_restart_request`](Self::new_restart_request).
+    pub fn new_migration_request(&self) -> Option<String> {
+        let last = self.status.last_migration.as_ref();
+        let last = last.map(|last| last.request.as_str());
+        self.new_request(names::ANNOTATION_MIGRATE_REQUESTED, last)
+    }
+
+    /// Name of the object of a requested migration that has not ended.
+    pub fn open_migration(&self) -> Option<&str> {
+        self.status.last_migration.as_ref()?.migration.as_deref()
+    }
+
+    /// The node of the migrate-to annotation.
+    pub fn migration_target(&self) -> Option<&str> {
+        let node = self.annotation(names::ANNOTATION_MIGRATE_TO);
+        node.filter(|node| (1..=OBJECT_NAME_MAX).contains(&node.len()))
+    }
+
+    /// Text of an annotation that requests something, cut to what the status can store, unless it is the last request.
+    fn new_request(&self, annotation: &str, last: Option<&str>) -> Option<String> {
+        let text = self.annotation(annotation)?;
+        let request: String = text.chars().take(TEXT_MAX).collect();
+        (!request.is_empty() && last != Some(&*request)).then_some(request)
     }
 
     /// The desired state; `None` unless the block matches its intent.

@@ -107,6 +107,8 @@ pub enum Subject {
     Guest,
     /// The screen of a guest: `DisplayReady`.
     Display,
+    /// A requested migration: `status.lastMigration`.
+    Migration,
 }
 
 /// The time of a pass, passed as a parameter so that planning is pure.

@@ -27,6 +27,8 @@ pub enum Effect {
     Replace,
     /// A VirtualMachine or the definition of a domain is removed.
     Undefine,
+    /// A running guest is moved to another node.
+    Migrate,
 }
 
 /// A fact that must hold right before an effect.
@@ -55,11 +57,13 @@ pub enum Precondition {
     ExistingDisksFree,
     /// EFI variables and the content of the TPM, if they are to be kept, are not removed by the effect.
     StateKept,
+    /// The guest that the migration was requested for runs, and nothing is known to prevent its move.
+    Movable,
 }
 
 impl Effect {
     /// Every effect.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::DeleteVolume,
         Self::FillVolume,
         Self::RemoveImage,
@@ -69,13 +73,14 @@ impl Effect {
         Self::Stop,
         Self::Replace,
         Self::Undefine,
+        Self::Migrate,
     ];
 
     /// The facts that must hold right before the effect.
     pub const fn preconditions(self) -> &'static [Precondition] {
         use Precondition::{
-            Deletable, ExistingDisksFree, Incomplete, LeaseHeld, NeverRan, NotABackingFile,
-            NotBoundElsewhere, Owned, StateKept, Unchanged, Unused,
+            Deletable, ExistingDisksFree, Incomplete, LeaseHeld, Movable, NeverRan,
+            NotABackingFile, NotBoundElsewhere, Owned, StateKept, Unchanged, Unused,
         };
         match self {
             Self::DeleteVolume => &[
@@ -93,6 +98,7 @@ impl Effect {
             Self::Define | Self::Start => &[LeaseHeld, Owned, NotBoundElsewhere, ExistingDisksFree],
             Self::Stop => &[LeaseHeld, Owned, NotBoundElsewhere],
             Self::Undefine => &[LeaseHeld, Owned, NotBoundElsewhere, StateKept],
+            Self::Migrate => &[LeaseHeld, Owned, Movable],
         }
     }
 

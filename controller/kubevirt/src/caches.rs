@@ -8,7 +8,8 @@ use controller_core::objects::{Meta as _, Secret};
 use runtime::checks::Check;
 
 use crate::objects::{
-    Attachment, Claim, DataVolume, GuestPod, GuestSummary, Installation, Instance, VirtualMachine,
+    Attachment, Claim, DataVolume, GuestMigration, GuestPod, GuestSummary, Installation, Instance,
+    VirtualMachine,
 };
 
 /// Caches of the objects that Machines consist of on KubeVirt. Clones share them.
@@ -23,6 +24,8 @@ pub struct KubeVirtCaches {
     /// Secrets that the controller made, without their content.
     pub(crate) secrets: Cache<Secret>,
     pub(crate) attachments: Cache<Attachment>,
+    /// Migrations that this controller made. Nothing waits for them, as below.
+    pub(crate) migrations: Cache<GuestMigration>,
     /// How KubeVirt is configured. Nothing waits for it: a role of an earlier release may not permit to read it.
     pub(crate) installations: Cache<Installation>,
 }

@@ -20,13 +20,13 @@ use crate::apply::preconditions::other_user;
 use crate::caches::KubeVirtCaches;
 use crate::evictions::eviction;
 use crate::objects::{Claim, GuestPod, Instance};
-use crate::plan::{ExistingClaim, Observed, OnForeignStop, guest_has};
+use crate::plan::{ExistingClaim, Observed, OnForeignStop, RequestedMigration, guest_has};
 use controller_core::cache::State;
 use controller_core::caches::Caches;
 use controller_core::client::{ApiError, GuardedClient, Remedy};
 use controller_core::machine::Machine;
 use controller_core::machine::named_networks;
-use controller_core::objects::{Meta, Secret};
+use controller_core::objects::{Meta, Secret, Template};
 use controller_core::secrets::read;
 use controller_core::writes::Written;
 
@@ -241,9 +241,6 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
             Some((name.to_owned(), cluster.attachments.get(namespace, name)?))
         })
         .collect();
-    let template = desired
-        .and_then(|block| block.template.as_ref())
-        .and_then(|pin| caches.templates.get("", &pin.name));
     Observed {
         conflicts: caches.conflicts(machine, cluster_uid, &|| vec![]),
         cluster: cluster_uid.clone(),
@@ -255,6 +252,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         vm: cluster.vms.get(namespace, name),
         pod: pod_of(cluster, machine, instance.as_deref()),
         eviction: None,
+        migration: requested_migration(cluster, machine),
         on_foreign_stop: observer.on_foreign_stop,
         instance,
         existing_uids: existing_uids(&others, caches),
@@ -275,8 +273,24 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         networks,
         attachments,
         classes,
-        template,
+        template: template_of(machine, caches),
     }
+}
+
+/// The template that the block was made with, as it is now.
+fn template_of(machine: &Machine, caches: &Caches) -> Option<Arc<Template>> {
+    let pin = machine.desired()?.template.as_ref()?;
+    caches.templates.get("", &pin.name)
+}
+
+/// The object of the requested migration that has not ended.
+fn requested_migration(cluster: &KubeVirtCaches, machine: &Machine) -> RequestedMigration {
+    if cluster.migrations.state() != State::Listed {
+        return RequestedMigration::Unknown;
+    }
+    let name = machine.open_migration();
+    let found = name.and_then(|name| cluster.migrations.get(machine.namespace(), name));
+    found.map_or(RequestedMigration::Absent, RequestedMigration::Found)
 }
 
 fn by_name<K: Meta>(objects: Vec<Arc<K>>) -> BTreeMap<String, Arc<K>> {
@@ -355,6 +369,7 @@ pub(crate) fn has_seen(cluster: &KubeVirtCaches, namespace: &str, written: &Writ
         "VirtualMachine" => cluster.vms.has_seen(namespace, name, version),
         "PersistentVolumeClaim" => cluster.claims.has_seen(namespace, name, version),
         "DataVolume" => cluster.data_volumes.has_seen(namespace, name, version),
+        "VirtualMachineInstanceMigration" => cluster.migrations.has_seen(namespace, name, version),
         "Secret" => cluster.secrets.has_seen(namespace, name, version),
         "NetworkAttachmentDefinition" => cluster.attachments.has_seen(namespace, name, version),
         _ => true,

@@ -3,7 +3,7 @@
 //! ```text
 //! VM, VMI, claim, Secret ▶ the Machine on its label (a VM also: the Machine of its name; a claim
 //! and DataVolume           and DataVolume also: those that have a disk whose claim would be called so)
-//! launcher pod ──────────▶ the Machine on its label
+//! launcher pod, migration ▶ the Machine on its label
 //! attachment ────────────▶ Machines of the namespace with a network that names it
 //! KubeVirt ──────────────▶ every Machine, if what the controller acts on has changed
 //! ```
@@ -158,6 +158,12 @@ fn watch_parts(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
             concerned.extend(with_shared_import(change, machines));
             concerned
         },
+    );
+    watches.spawn(
+        "watch of migrations",
+        ours.clone(),
+        &cluster.migrations,
+        |change, _| machine_by_label(change),
     );
     watches.spawn("watch of secrets", ours, &cluster.secrets, |change, _| {
         machine_by_label(change)

@@ -151,7 +151,8 @@ fn holds(
         | Precondition::Deletable
         | Precondition::NeverRan
         | Precondition::ExistingDisksFree
-        | Precondition::StateKept => Ok(()),
+        | Precondition::StateKept
+        | Precondition::Movable => Ok(()),
         Precondition::Unchanged => match &removal.key {
             Some(key) if *key != volume.key => Err(AccessError::Changed(format!(
                 "volume {pool}/{name} is another one than was observed"

@@ -52,11 +52,12 @@ pub use fault::{Fault, Write};
 const WATCH_DELAY: Duration = Duration::from_secs(6);
 
 /// Kinds that the controller watches in the whole cluster; a proxy with a namespace restricts them to it.
-const SCOPED: [&str; 8] = [
+const SCOPED: [&str; 9] = [
     "machines",
     "networkconfigurations",
     "virtualmachines",
     "virtualmachineinstances",
+    "virtualmachineinstancemigrations",
     "persistentvolumeclaims",
     "secrets",
     "network-attachment-definitions",

@@ -121,16 +121,27 @@ fn waits(instance: &Value, pod: Option<&Value>) -> bool {
     })
 }
 
+/// Whether KubeVirt reports that the guest can be migrated.
+pub(super) fn is_migratable(instance: &Value) -> bool {
+    is_true(&instance["status"], "LiveMigratable")
+}
+
 /// The status of an instance whose migration starts.
 pub(super) fn started(instance: &Value) -> Value {
+    started_to(instance, None)
+}
+
+/// The status of an instance whose migration to this node starts.
+pub(super) fn started_to(instance: &Value, wanted: Option<&str>) -> Value {
     let node = instance["status"]["nodeName"].as_str().unwrap_or_default();
     let number = node
         .rsplit('-')
         .next()
         .and_then(|it| it.parse::<u64>().ok());
     let target = number.unwrap_or_default() % NODES + 1;
+    let target = wanted.map_or_else(|| format!("node-{target}"), ToOwned::to_owned);
     let state = json!({
-        "sourceNode": node, "targetNode": format!("node-{target}"),
+        "sourceNode": node, "targetNode": target,
         "completed": null, "failed": null, "failureReason": null,
     });
     json!({ "migrationState": state })
@@ -165,7 +176,7 @@ pub enum Eviction {
 
 /// How an eviction of the guest's pod is answered.
 pub(super) fn eviction(instance: &Value) -> Eviction {
-    let migratable = is_true(&instance["status"], "LiveMigratable");
+    let migratable = is_migratable(instance);
     match (instance["spec"][STRATEGY].as_str(), migratable) {
         (Some("External"), _) | (Some("LiveMigrate" | "LiveMigrateIfPossible"), true) => {
             Eviction::Waits

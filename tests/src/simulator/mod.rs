@@ -32,6 +32,7 @@ mod launcher;
 mod machine;
 mod migration;
 mod pods;
+mod requested;
 mod rollout;
 mod scenario;
 mod scheduler;
@@ -278,6 +279,7 @@ async fn run(context: Arc<Context>, changed: watch::Receiver<()>) {
         if let Err(error) = installation::create(&context).await {
             tracing::warn!(%error, "the KubeVirt object was not created");
         }
+        parts.spawn(requested::run(context.clone()));
         parts.spawn(machine::run_virtual_machines(
             context.clone(),
             changes(changed.clone()),

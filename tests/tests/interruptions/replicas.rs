@@ -347,7 +347,7 @@ fn addresses_in(object: &Value) -> Vec<String> {
     let volumes = volumes.into_iter().flatten().flatten();
     let data = volumes.filter_map(|it| it["cloudInitNoCloud"]["networkData"].as_str());
     let data = data.filter_map(|it| serde_json::from_str::<Value>(it).ok());
-    data.flat_map(|it| it["ethernets"]["lan"]["addresses"].as_array().cloned())
+    data.filter_map(|it| it["ethernets"]["lan"]["addresses"].as_array().cloned())
         .flatten()
         .filter_map(|it| Some(it.as_str()?.split_once('/')?.0.to_owned()))
         .collect()

@@ -119,8 +119,11 @@ pub(crate) async fn run(env: &Environment) {
     describe_image(env).await;
     env.apply(&network(1_500)).await;
     env.apply(&secret("first")).await;
-    let copies =
-        json!({"template": "small", "cloudInit": {"secretRef": {"name": "mine", "key": "data"}}});
+    let disk = json!({"name": "root", "storageClass": "replicated", "accessMode": "ReadWriteMany"});
+    let copies = json!({
+        "template": "small", "disks": [disk],
+        "cloudInit": {"secretRef": {"name": "mine", "key": "data"}},
+    });
     env.apply(&machine("copies", &copies)).await;
     // An import that fails at first.
     env.simulator.set("default", "web", Scenario::ImportFails);
@@ -151,17 +154,7 @@ pub(crate) async fn run(env: &Environment) {
         .unwrap();
     let reported = machines.until_condition("copies", "RestartRequired", "True", "RestartRequired");
     reported.await.unwrap();
-    let patch = json!({"machine.vitistack.io/restart-requested": "now"});
-    let patch = json!({"metadata": {"annotations": patch}});
-    machines.merge("copies", &patch).await.unwrap();
-    let done = |machine: &Value| {
-        machine["status"]["lastRestart"]["request"] == "now"
-            && condition(machine, "Ready")["reason"] == "Running"
-    };
-    machines
-        .until("copies", "to be restarted", done)
-        .await
-        .unwrap();
+    requested(env).await;
     repeated(env).await;
     refused(env).await;
 
@@ -205,6 +198,30 @@ pub(crate) async fn run(env: &Environment) {
     let overlap = STANDARD.encode("overlap");
     let switched = |ca: &Value| ca["data"]["phase"] == overlap;
     ca.until("machine-webhook-ca", "to be replaced", switched)
+        .await
+        .unwrap();
+}
+
+/// Restarts and moves the guest of the Machine `copies`.
+async fn requested(env: &Environment) {
+    let machines = env.machines();
+    let request = async |annotation: &str| {
+        let patch = json!({"metadata": {"annotations": {annotation: "now"}}});
+        machines.merge("copies", &patch).await.unwrap();
+    };
+    request("machine.vitistack.io/restart-requested").await;
+    let done = |machine: &Value| {
+        machine["status"]["lastRestart"]["request"] == "now"
+            && condition(machine, "Ready")["reason"] == "Running"
+    };
+    machines
+        .until("copies", "to be restarted", done)
+        .await
+        .unwrap();
+    request("machine.vitistack.io/migrate-requested").await;
+    let moved = |machine: &Value| machine["status"]["lastMigration"]["result"] == "Succeeded";
+    machines
+        .until("copies", "to be moved", moved)
         .await
         .unwrap();
 }

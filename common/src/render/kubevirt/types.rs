@@ -574,6 +574,24 @@ objects! {
         /// Name of the claim.
         name: String,
     }
+    /// A `VirtualMachineInstanceMigration`: a running guest moves to another node, once.
+    Migration {
+        /// API group and version of the object.
+        api_version: String,
+        /// Kind of the object.
+        kind: String,
+        /// Name, labels, annotations and owner.
+        metadata: Metadata,
+        /// Desired state.
+        spec: MigrationSpec,
+    }
+    /// Desired state of a `VirtualMachineInstanceMigration`.
+    MigrationSpec {
+        /// Name of the instance.
+        vmi_name: String,
+        /// Labels that the node has to have beside those of the instance (KubeVirt 1.6 and later).
+        added_node_selector: BTreeMap<String, String>,
+    }
     /// A `NetworkAttachmentDefinition` of Multus.
     NetworkAttachmentDefinition {
         /// API group and version of the object.

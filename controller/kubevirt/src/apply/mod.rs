@@ -35,11 +35,11 @@ pub(crate) use self::answer::unanswered;
 use self::live::find;
 use self::preconditions::check;
 use self::restored::Before;
-use crate::objects::{Attachment, Claim, DataVolume, Instance, VirtualMachine};
-use crate::plan::Action;
+use crate::objects::{Attachment, Claim, DataVolume, GuestMigration, Instance, VirtualMachine};
 use crate::plan::action::{ClaimPatch, Exact, ProtectedKind, Protection};
+use crate::plan::{Action, REFUSED};
 use controller_core::backend::Failed;
-use controller_core::client::{ApiError, GuardedClient};
+use controller_core::client::{ApiError, GuardedClient, Remedy};
 use controller_core::events::Events;
 use controller_core::machine::Machine;
 use controller_core::objects::{Meta, Secret};
@@ -55,7 +55,7 @@ pub(crate) async fn apply(
     check(api, machine, action).await?;
     carry_out(api, events, machine, action)
         .await
-        .map_err(|error| explained(answer::failed(action, error)))
+        .map_err(|error| explained(action, answer::failed(action, error)))
 }
 
 async fn carry_out(
@@ -119,6 +119,7 @@ async fn carry_out(
         }
         Action::DeleteVm { uid, .. } => apply.delete::<VirtualMachine>(machine.name(), uid).await,
         Action::DeleteInstance { uid, .. } => apply.delete::<Instance>(machine.name(), uid).await,
+        Action::CreateMigration { desired, .. } => apply.create_migration(desired).await,
         Action::DeleteClaim(claim) => apply.delete_exact::<Claim>(claim.exact()).await,
         Action::RemoveRecreateRequest => {
             let annotation = names::ANNOTATION_RECREATE_VOLUME;
@@ -183,6 +184,17 @@ impl Apply<'_> {
         match self.create_in::<DataVolume>(namespace, desired).await {
             Err(error) if error.is_conflict() => Ok(None),
             made => made.map(|_| None),
+        }
+    }
+
+    /// An earlier pass may have created it: its name is a digest of the request.
+    async fn create_migration(
+        &self,
+        desired: &types::Migration,
+    ) -> Result<Option<Written>, ApiError> {
+        match self.create::<GuestMigration>(desired).await {
+            Err(error) if error.is_already_there() => Ok(None),
+            made => made.map(|made| Some(Written::of(&made))),
         }
     }
 
@@ -341,8 +353,15 @@ impl Apply<'_> {
     }
 }
 
-/// The failure of an action. The error of a CDI that does not support checksums has a reason of its own.
-fn explained(failed: Failed) -> Failed {
+/// The failure of an action. The error of a CDI that does not support checksums has a reason of its own, and a migration
+/// that is refused for good, too.
+fn explained(action: &Action, failed: Failed) -> Failed {
+    if matches!(action, Action::CreateMigration { .. }) && failed.remedy == Remedy::UserAction {
+        return Failed {
+            reason: Some(REFUSED),
+            ..failed
+        };
+    }
     if !failed.message.contains("spec.source.http.checksum") {
         return failed;
     }

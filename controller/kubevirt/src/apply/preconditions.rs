@@ -8,6 +8,7 @@
 //! | `Unused` | here: live lists of the namespace's VirtualMachines, instances and pods |
 //! | `ExistingDisksFree` | here, for an action that lets a guest run: live lists as above |
 //! | `NeverRan` | here: the phase of the instance, read live |
+//! | `Movable` | here: the instance, read live |
 //! | `StateKept` | here: a live list of the claims that KubeVirt made for the state of the VirtualMachine |
 //! | `NotABackingFile`, `NotBoundElsewhere` | hold always: no claim is a file below another one, and KubeVirt places guests |
 //!
@@ -25,7 +26,7 @@ use super::claim_user::{ClaimUser, UserKind};
 use super::live;
 use crate::objects::{Instance, VirtualMachine};
 use crate::plan::state::goes_with;
-use crate::plan::{Action, in_use};
+use crate::plan::{Action, in_use, unmovable};
 
 /// Fails if a precondition of the action does not hold now.
 pub(super) async fn check(
@@ -44,6 +45,7 @@ pub(super) async fn check(
             Precondition::ExistingDisksFree => existing_disks_free(api, machine, action).await?,
             Precondition::NeverRan => never_ran(api, machine).await?,
             Precondition::StateKept => state_kept(api, machine, action).await?,
+            Precondition::Movable => movable(api, machine, action).await?,
             Precondition::LeaseHeld
             | Precondition::Owned
             | Precondition::Deletable
@@ -54,6 +56,26 @@ pub(super) async fn check(
         }
     }
     Ok(())
+}
+
+/// Fails if the guest that was to be moved does not run any more, or cannot be moved.
+async fn movable(api: &GuardedClient, machine: &Machine, action: &Action) -> Result<(), Failed> {
+    let Action::CreateMigration { instance: uid, .. } = action else {
+        return Ok(());
+    };
+    let name = machine.name();
+    let instance = live::find::<Instance>(api, machine.namespace(), name).await?;
+    let is_movable = |it: &Instance| {
+        it.uid() == uid
+            && !it.is_deleting()
+            && it.status.phase == "Running"
+            && unmovable(it).is_none()
+    };
+    if instance.as_ref().is_some_and(is_movable) {
+        return Ok(());
+    }
+    let message = format!("the guest of VirtualMachineInstance {name} cannot be moved any more");
+    Err(ApiError::StaleCache(message).into())
 }
 
 /// Fails if a claim with state that is to be kept would be deleted with the VirtualMachine.

@@ -170,7 +170,14 @@ impl Environment for FakeCluster {
                 let instance = self.instance.as_mut().expect("there is an instance");
                 "Running".clone_into(&mut instance.status.phase);
             }
-            (Precondition::Owned, Action::DeleteInstance { .. }) => {
+            (Precondition::Movable, Action::CreateMigration { .. }) => {
+                let instance = self.instance.as_mut().expect("there is an instance");
+                "Succeeded".clone_into(&mut instance.status.phase);
+            }
+            (
+                Precondition::Owned,
+                Action::DeleteInstance { .. } | Action::CreateMigration { .. },
+            ) => {
                 let instance = self.instance.as_mut().expect("there is an instance");
                 instance.metadata.uid = Some("uid-of-another".to_owned());
             }

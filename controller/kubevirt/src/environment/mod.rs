@@ -24,10 +24,12 @@ use time::{Duration, OffsetDateTime};
 
 use crate::apply::claim_user::{self as object, UserKind};
 use crate::backend::KubeVirt;
-use crate::objects::{Attachment, Claim, DataVolume, GuestPod, Instance, VirtualMachine};
+use crate::objects::{
+    Attachment, Claim, DataVolume, GuestMigration, GuestPod, Instance, VirtualMachine,
+};
 use crate::plan::OnForeignStop;
 use crate::plan::action::Plan;
-use crate::plan::observed::{Eviction, ExistingClaim, Observed};
+use crate::plan::observed::{Eviction, ExistingClaim, Observed, RequestedMigration};
 use controller_core::backend::Growth;
 use controller_core::conditions::Fault;
 use controller_core::fixtures;
@@ -56,6 +58,8 @@ pub(crate) struct FakeCluster {
     pub(crate) instance: Option<Instance>,
     /// The pod in which the instance's guest runs.
     pub(crate) pod: Option<GuestPod>,
+    /// The last migration that was created.
+    pub(crate) migration: Option<GuestMigration>,
     /// What was found about the end of a guest.
     pub(crate) eviction: Option<Eviction>,
     pub(crate) on_foreign_stop: OnForeignStop,
@@ -116,6 +120,7 @@ impl FakeCluster {
             vm: None,
             instance: None,
             pod: None,
+            migration: None,
             eviction: None,
             on_foreign_stop: OnForeignStop::default(),
             claims: BTreeMap::new(),
@@ -241,6 +246,7 @@ impl FakeCluster {
             instance: self.instance.clone().map(Arc::new),
             pod: self.pod.clone().map(Arc::new),
             eviction: self.eviction.clone(),
+            migration: self.requested_migration(),
             on_foreign_stop: self.on_foreign_stop,
             attachments: attachments.collect(),
             existing: self.existing(),
@@ -322,6 +328,15 @@ impl FakeCluster {
         let uid = format!("uid-of-{}", key.name);
         let reading = SecretValue::new(&uid, &version, content.into());
         self.contents.insert(key.clone(), reading);
+    }
+
+    fn requested_migration(&self) -> RequestedMigration {
+        let open = self.machine().open_migration();
+        let found = self.migration.clone();
+        match found.filter(|it| open == Some(it.name())) {
+            Some(migration) => RequestedMigration::Found(Arc::new(migration)),
+            None => RequestedMigration::Absent,
+        }
     }
 
     pub(crate) fn plan(&self) -> Plan {

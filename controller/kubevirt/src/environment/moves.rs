@@ -10,7 +10,8 @@ use controller_core::objects::Meta;
 impl FakeCluster {
     /// KubeVirt and the storage do one step. Returns whether anything changed.
     pub(crate) fn advance_kubevirt(&mut self) -> bool {
-        let mut has_changed = self.collect_garbage() || self.advance_cdi();
+        let mut has_changed =
+            self.collect_garbage() || self.advance_cdi() || self.advance_migration();
         for claim in self.claims.values_mut() {
             if claim.status.phase == "Pending" && !(self.first_consumer && self.instance.is_none())
             {
@@ -127,6 +128,23 @@ impl FakeCluster {
             has_changed |= set_import_phase(import, phase);
         }
         has_changed
+    }
+
+    /// A migration begins, and then the guest is on another node.
+    fn advance_migration(&mut self) -> bool {
+        let (Some(migration), Some(instance)) = (&mut self.migration, &mut self.instance) else {
+            return false;
+        };
+        let next = match migration.status.phase.as_str() {
+            "" => "Running",
+            "Running" => "Succeeded",
+            _ => return false,
+        };
+        if next == "Succeeded" {
+            instance.status.node_name = Some("node-2".into());
+        }
+        next.clone_into(&mut migration.status.phase);
+        true
     }
 
     /// KubeVirt sets the state that it prints. Returns whether it changed.

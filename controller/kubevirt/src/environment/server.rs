@@ -12,9 +12,10 @@ use serde_json::{Value, json};
 use super::{FakeCluster, ORPHAN, decode, some_time};
 use crate::apply::claim_user::{ClaimUser, UserKind};
 use crate::apply::preconditions::{claim_at_risk, lets_run};
-use crate::objects::Claim;
+use crate::objects::{Claim, Instance};
 use crate::plan::action::{Action, ClaimPatch, Exact, ProtectedKind, Protection};
 use crate::plan::state::goes_with;
+use crate::plan::unmovable;
 use controller_core::backend::Act as _;
 use controller_core::laws::Refused;
 use controller_core::objects::{Meta, Secret};
@@ -165,6 +166,11 @@ impl FakeCluster {
                 }
             }
             Action::SetProtection(protection) => self.protect(protection)?,
+            Action::CreateMigration { desired, .. } => {
+                let known = self.migration.as_ref().map(Meta::name);
+                refuse(known == Some(&*desired.metadata.name))?;
+                self.migration = Some(self.made(desired));
+            }
             Action::ConfirmGuestGone => self.confirm_guest_gone()?,
         }
         Ok(())
@@ -230,6 +236,13 @@ impl FakeCluster {
         let instance = self.instance.as_ref().map(|instance| json!(instance));
         let has_run = instance.is_some_and(|it| !decode::<ClaimUser>(it).never_ran());
         refuse(needs(Precondition::NeverRan) && has_run)?;
+        if let Action::CreateMigration { instance: uid, .. } = action {
+            let is_movable = |it: &Instance| {
+                let runs = it.status.phase == "Running" && !it.is_deleting();
+                it.uid() == uid && runs && unmovable(it).is_none()
+            };
+            refuse(!self.instance.as_ref().is_some_and(is_movable))?;
+        }
         let unused = needs(Precondition::Unused);
         let is_import = matches!(action, Action::DeleteDataVolume(_));
         // After a deletion only the Machine's remains are there, and its guest is gone.

@@ -8,6 +8,7 @@ mod guest_pod;
 mod guests;
 mod installation;
 mod launcher;
+mod migration;
 
 pub(crate) use self::attachment::Attachment;
 pub(crate) use self::claim::Claim;
@@ -21,6 +22,7 @@ pub(crate) use self::guests::{
 
 pub(crate) use self::installation::Installation;
 pub(crate) use self::launcher::{Launcher, launchers_of};
+pub(crate) use self::migration::GuestMigration;
 
 #[cfg(test)]
 mod tests {

@@ -60,6 +60,12 @@ pub(crate) enum Action {
         /// Whether it is deleted only if it still waits for a node.
         waits: bool,
     },
+    /// Moves the running guest to another node.
+    CreateMigration {
+        /// Uid of its instance.
+        instance: String,
+        desired: Box<types::Migration>,
+    },
     /// Ends the plan unless a live read shows that the Machine's VirtualMachine and instance are gone. The
     /// caches may be behind.
     ConfirmGuestGone,
@@ -209,6 +215,7 @@ impl Act for Action {
             Self::DeleteInstance { waits: true, .. } => Some(Effect::Replace),
             Self::DeleteInstance { waits: false, .. } => Some(Effect::Stop),
             Self::DeleteVm { .. } => Some(Effect::Undefine),
+            Self::CreateMigration { .. } => Some(Effect::Migrate),
             Self::CreateAttachment(_)
             | Self::UpdateAttachment(_)
             | Self::CreateClaim(_)
@@ -251,6 +258,7 @@ impl Act for Action {
             | Self::DeleteVm { .. }
             | Self::DeleteInstance { .. }
             | Self::ConfirmGuestGone => Subject::Guest,
+            Self::CreateMigration { .. } => Subject::Migration,
             Self::SetProtection(protection) => match protection.kind {
                 ProtectedKind::Claim | ProtectedKind::DataVolume => Subject::Storage,
                 ProtectedKind::VirtualMachine | ProtectedKind::Secret => Subject::Guest,
@@ -342,6 +350,11 @@ impl fmt::Display for Action {
                     names::ANNOTATION_RECREATE_VOLUME
                 )
             }
+            Self::CreateMigration { desired, .. } => write!(
+                f,
+                "created VirtualMachineInstanceMigration {}",
+                desired.metadata.name
+            ),
             Self::ConfirmGuestGone => f.write_str("confirmed that the guest is gone"),
             Self::DeleteClaim(claim) => {
                 write!(f, "deleted PersistentVolumeClaim {}", claim.exact().name())

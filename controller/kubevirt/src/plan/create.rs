@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::action::{Action, Plan};
 use super::existing::IN_USE;
+use super::migration::migration;
 use super::network::networks;
 use super::observed::Observed;
 use super::protection::protection;
@@ -42,6 +43,9 @@ pub(crate) fn plan(
     let networks = networks(machine, block, observed);
     let storage = storage(machine, block, observed, growth);
     let mut restart = restart(machine, block, observed);
+    let migration = migration(machine, block, observed, refusal);
+    // That of a migration is in its own part of the status.
+    let refusal = refusal.filter(|it| it.subject != Subject::Migration);
     let surroundings = Surroundings {
         networks: &networks,
         storage: &storage,
@@ -63,6 +67,7 @@ pub(crate) fn plan(
         pending: storage.pending,
         sizes: storage.sizes,
         restart: restart.last,
+        migration: migration.last,
         foreign_stop: guest.foreign_stop,
         makes_vm: guest
             .actions
@@ -76,7 +81,7 @@ pub(crate) fn plan(
             _ if is_claim => (&mut inputs.storage, IN_USE),
             Subject::Network => (&mut inputs.network, "NetworkFailed"),
             Subject::Storage => (&mut inputs.storage, "PVCPending"),
-            Subject::Machine | Subject::Guest | Subject::Display => {
+            Subject::Machine | Subject::Guest | Subject::Display | Subject::Migration => {
                 (&mut inputs.guest, "KubeVirtApiError")
             }
         };
@@ -88,6 +93,7 @@ pub(crate) fn plan(
         inputs.paused = true;
         inputs.makes_vm = false;
         inputs.restart = None;
+        inputs.migration = None;
         return report(machine, observed, now, &inputs, vec![]);
     }
     let actions = protection(machine, observed)
@@ -104,6 +110,7 @@ pub(crate) fn plan(
                 .has_discarded_state()
                 .then_some(Action::RemoveDiscardConfirmation),
         )
+        .chain(migration.action)
         .collect();
     let plan = report(machine, observed, now, &inputs, actions);
     let retry = observed.secrets_error.as_ref().map(|_| SECRETS_RETRY);

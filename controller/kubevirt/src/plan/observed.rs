@@ -11,7 +11,9 @@ use controller_core::machine::Machine;
 use controller_core::objects::{Network, Secret, Template};
 
 use super::others::OnForeignStop;
-use crate::objects::{Attachment, Claim, DataVolume, GuestPod, Instance, VirtualMachine};
+use crate::objects::{
+    Attachment, Claim, DataVolume, GuestMigration, GuestPod, Instance, VirtualMachine,
+};
 
 /// A guest that was taken down from outside and has to be started again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +22,16 @@ pub(crate) struct Eviction {
     pub(crate) instance: String,
     /// What happened, for a person.
     pub(crate) cause: String,
+}
+
+/// The object of a requested migration that has not ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum RequestedMigration {
+    /// Migrations have not been listed.
+    #[default]
+    Unknown,
+    Absent,
+    Found(Arc<GuestMigration>),
 }
 
 /// An existing claim that a disk is on.
@@ -54,6 +66,8 @@ pub(crate) struct Observed {
     pub(crate) pod: Option<Arc<GuestPod>>,
     /// How the guest was taken down without having shut itself down, if that was looked for.
     pub(crate) eviction: Option<Eviction>,
+    /// The object of the requested migration that has not ended.
+    pub(crate) migration: RequestedMigration,
     /// What is done about a guest that another client stops. A setting.
     pub(crate) on_foreign_stop: OnForeignStop,
     /// Claims labelled with the Machine, and claims that have the names of its volumes' claims; by name.

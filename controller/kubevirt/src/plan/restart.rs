@@ -177,7 +177,7 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
 }
 
 /// The Machine's own instance.
-fn instance<'a>(machine: &Machine, observed: &'a Observed) -> Option<&'a Instance> {
+pub(super) fn instance<'a>(machine: &Machine, observed: &'a Observed) -> Option<&'a Instance> {
     let vm = observed.vm.as_ref();
     let ours = vm.is_none_or(|vm| vm.belongs_to(machine.name(), machine.uid()));
     let instance = observed.instance.as_deref();

@@ -266,7 +266,7 @@ fn add_refusal(findings: &mut Findings<'_>, refusal: &Refusal, has_domain: bool)
         Subject::Display => return findings.display.refused(refusal),
         Subject::Network => (&mut findings.network, "NetworkFailed"),
         Subject::Storage => (&mut findings.storage, "VolumeFailed"),
-        Subject::Machine | Subject::Guest => (&mut findings.guest, "VMFailed"),
+        Subject::Machine | Subject::Guest | Subject::Migration => (&mut findings.guest, "VMFailed"),
     };
     let fault = Fault::new(refusal.reason.unwrap_or(reason), refusal.message.clone());
     if refusal.reason == Some(NO_ROOM) && has_domain {

@@ -1,9 +1,9 @@
 //! The status: phase and conditions from the desired state and what was observed.
 
-use common::api::choice::{Backend, Choice as _, Phase, PowerState};
+use common::api::choice::{Backend, Choice as _, MigrationResult, Phase, PowerState};
 use common::api::normalized::Normalized;
 use common::api::status::{
-    InterfaceStatus, LastRestart, MachineStatus, PendingChange, VolumeStatus,
+    InterfaceStatus, LastMigration, LastRestart, MachineStatus, PendingChange, VolumeStatus,
 };
 use common::render::libvirt::{Difference, Domain, domain_name};
 use common::rules::update::pending_action;
@@ -168,9 +168,26 @@ pub(super) fn report(
             .restart
             .clone()
             .or_else(|| old.last_restart.clone()),
+        last_migration: last_migration(machine),
         ..MachineStatus::default()
     };
     plan_with_status(machine, now, status, actions)
+}
+
+/// A requested migration is refused: hosts do not share the memory of a guest.
+fn last_migration(machine: &Machine) -> Option<LastMigration> {
+    let request = machine.new_migration_request();
+    let refused = request.map(|request| LastMigration {
+        request,
+        node: machine.migration_target().map(ToOwned::to_owned),
+        migration: None,
+        result: Some(MigrationResult::Refused),
+        message: Some(
+            "a guest on a libvirt host is not moved to another host: its disks are on its host"
+                .to_owned(),
+        ),
+    });
+    refused.or_else(|| machine.status.last_migration.clone())
 }
 
 /// The addresses of all cards, each once.

@@ -76,7 +76,9 @@ fn no_volume_is_removed_without_each_precondition() {
                 }
                 Precondition::Incomplete => put(&fake, &marker(BASE), FakeVolume::default()),
                 Precondition::ExistingDisksFree => panic!("no effect on a volume starts a guest"),
-                Precondition::NeverRan => panic!("no volume is an instance"),
+                Precondition::NeverRan | Precondition::Movable => {
+                    panic!("no volume is an instance")
+                }
                 Precondition::NotBoundElsewhere | Precondition::StateKept => {
                     panic!("no volume is bound to a host or holds the state of a firmware")
                 }

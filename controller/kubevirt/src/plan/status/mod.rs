@@ -103,6 +103,10 @@ pub(super) fn report(
             .restart
             .clone()
             .or_else(|| machine.status.last_restart.clone()),
+        last_migration: inputs
+            .migration
+            .clone()
+            .or_else(|| machine.status.last_migration.clone()),
         ..live.addresses(machine, is_up)
     };
     plan_with_status(machine, now, status, actions)

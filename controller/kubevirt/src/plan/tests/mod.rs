@@ -11,6 +11,7 @@ mod existing;
 mod foreign_stops;
 mod images;
 mod loss;
+mod migration;
 mod mirrored;
 mod others;
 mod pending;

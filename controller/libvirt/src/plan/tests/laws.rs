@@ -141,6 +141,7 @@ impl laws::Environment for Environment {
     fn excluded(effect: Effect, precondition: Precondition) -> Option<&'static str> {
         let of_removals = "volume_effects::tests::no_volume_is_removed_without_each_precondition";
         match (effect, precondition) {
+            (Effect::Migrate, _) => Some("a guest is not moved to another host while it runs"),
             (Effect::Replace, _) => Some("a domain is no instance that waits for a node"),
             (Effect::RemoveImage | Effect::RemoveUnusedImage, _) => Some(of_removals),
             // The deletion itself says whose volume it is and which policy it has.
