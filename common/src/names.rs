@@ -53,6 +53,9 @@ pub const LABEL_DELETION_PROTECTION: &str = "vitistack.io/deletion-protection";
 /// label, so that a label that another client has removed differs from one that was never set.
 pub const ANNOTATION_PROTECTED: &str = "machine.vitistack.io/protected";
 
+/// Annotation of an instance: the labels of the Machine with which it was started, as `key=value`, separated by commas.
+pub const ANNOTATION_LABELS: &str = "machine.vitistack.io/labels";
+
 /// Annotation, written by users: a new value merges the template's current content into the Machine.
 pub const ANNOTATION_REFRESH_TEMPLATE: &str = "machine.vitistack.io/refresh-template";
 /// Annotation, written by users: a new value restarts the machine once.
@@ -145,6 +148,29 @@ pub fn is_ours(key: &str) -> bool {
         .is_some_and(|(domain, _)| domain == GROUP || domain.ends_with(".vitistack.io"))
 }
 
+/// Domains of labels that are not carried from a Machine to its guest, each with its subdomains: those on which
+/// Kubernetes, KubeVirt and this product act, and those by which delivery tools find the objects that they have applied.
+const KEPT_DOMAINS: [&str; 7] = [
+    GROUP,
+    "kubernetes.io",
+    "k8s.io",
+    "kubevirt.io",
+    "argoproj.io",
+    "fluxcd.io",
+    "helm.sh",
+];
+
+/// Whether a label of a Machine is carried to its VirtualMachine, its instance and its pod.
+pub fn is_carried_label(key: &str) -> bool {
+    let domain = key.split_once('/').map_or(key, |(domain, _)| domain);
+    let is_of = |kept: &str| {
+        domain
+            .strip_suffix(kept)
+            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    key != LABEL_STATE && !KEPT_DOMAINS.into_iter().any(is_of)
+}
+
 /// Name of the claim of a disk.
 pub fn claim(machine: &str, disk: &str) -> String {
     format!("{machine}-{disk}")
@@ -194,4 +220,28 @@ const SEGMENT_DIGEST: usize = 8;
 /// Name of the Secret that holds a machine's cloud-init data.
 pub fn cloud_init_secret(machine: &str) -> String {
     format!("{machine}-cloudinit")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_carried_label;
+
+    #[test]
+    fn labels_of_kubernetes_kubevirt_this_product_and_delivery_tools_are_not_carried() {
+        for (key, carried) in [
+            ("app", true),
+            ("example.com/team", true),
+            ("notkubernetes.io/name", true),
+            ("app.kubernetes.io/name", false),
+            ("kubernetes.io/arch", false),
+            ("kubevirt.io", false),
+            ("vm.kubevirt.io/name", false),
+            ("persistent-state-for", false),
+            ("vitistack.io/machine", false),
+            ("argocd.argoproj.io/instance", false),
+            ("kustomize.toolkit.fluxcd.io/name", false),
+        ] {
+            assert_eq!(is_carried_label(key), carried, "{key}");
+        }
+    }
 }

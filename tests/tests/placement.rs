@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use lab::{
     Scenario,
-    objects::{condition, condition_message},
+    objects::{INSTANCE, Kind, POD, VM, condition, condition_message},
 };
 use serde_json::{Value, json};
 
@@ -96,4 +96,80 @@ async fn a_guest_runs_on_tainted_nodes_only_if_it_tolerates_the_taint() {
     assert_eq!(change["current"], "dedicated=db:NoSchedule");
     assert_eq!(change["desired"], "dedicated=db:NoExecute");
     assert_eq!(change["action"], "Restart");
+}
+
+#[tokio::test]
+async fn labels_of_a_machine_reach_its_guest_with_the_next_start() {
+    let env = Environment::new().await;
+    let (machines, kubectl) = (env.machines(), env.lab.kubectl());
+    let mut web = machine("web", &json!({"template": "small"}));
+    web["metadata"]["labels"] = json!({
+        "app": "web", "app.kubernetes.io/name": "shop", "argocd.argoproj.io/instance": "shop",
+    });
+    env.apply(&web).await;
+    let runs = async || {
+        let ready = machines.until_condition("web", "Ready", "True", "Running");
+        ready.await.unwrap();
+    };
+    runs().await;
+    let label = async |kind: Kind, name: &str, key: &str| {
+        let object = env.objects(kind).get(name).await.unwrap();
+        object["metadata"]["labels"][key].clone()
+    };
+    let pod = env.objects(POD).list().await.unwrap().remove(0);
+    let pod = pod["metadata"]["name"].as_str().unwrap().to_owned();
+    for (kind, name) in [(VM, "web"), (INSTANCE, "web"), (POD, &*pod)] {
+        assert_eq!(label(kind, name, "app").await, "web", "{kind:?}");
+        for key in ["app.kubernetes.io/name", "argocd.argoproj.io/instance"] {
+            assert!(label(kind, name, key).await.is_null(), "{kind:?} {key}");
+        }
+    }
+
+    let change = [
+        "label",
+        "--overwrite",
+        "machine",
+        "web",
+        "app=api",
+        "tier=front",
+    ];
+    kubectl.run(&change).await.unwrap().ok().unwrap();
+    let expected = json!([{
+        "field": "metadata.labels", "current": "app=web", "desired": "app=api,tier=front",
+        "action": "Restart",
+    }]);
+    let is_pending = |web: &Value| web["status"]["pendingChanges"] == expected;
+    machines
+        .until("web", "to have the labels pending", is_pending)
+        .await
+        .unwrap();
+    assert_eq!(label(VM, "web", "app").await, "api");
+    assert_eq!(label(INSTANCE, "web", "app").await, "web");
+
+    let request = "machine.vitistack.io/restart-requested=labels";
+    let restart = ["annotate", "machine", "web", request];
+    kubectl.run(&restart).await.unwrap().ok().unwrap();
+    let is_restarted = |web: &Value| {
+        let last = &web["status"]["lastRestart"];
+        last["request"] == "labels" && last["replaces"].is_null()
+    };
+    machines
+        .until("web", "to be restarted", is_restarted)
+        .await
+        .unwrap();
+    runs().await;
+    assert_eq!(label(INSTANCE, "web", "tier").await, "front");
+    let web = machines.get("web").await.unwrap();
+    assert!(web["status"]["pendingChanges"].is_null());
+
+    let remove = ["label", "machine", "web", "app-", "tier-"];
+    kubectl.run(&remove).await.unwrap().ok().unwrap();
+    let is_bare = |vm: &Value| {
+        let labels = &vm["metadata"]["labels"];
+        labels["app"].is_null() && labels["vitistack.io/machine"] == "web"
+    };
+    let vms = env.objects(VM);
+    vms.until("web", "to have lost the labels", is_bare)
+        .await
+        .unwrap();
 }

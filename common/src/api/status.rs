@@ -310,11 +310,11 @@ pub struct VolumeStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingChange {
-    /// Path of the field below spec.normalized.
+    /// Path of the field below spec.normalized, or metadata.labels.
     pub field: String,
     /// Value in the running guest.
     pub current: String,
-    /// Value in spec.normalized.
+    /// Value in the Machine.
     pub desired: String,
     /// What makes the change effective: Restart (the next restart of the guest), LiveMigration
     /// (KubeVirt migrates the guest to apply it) or HotPlug (the controller is plugging it into the

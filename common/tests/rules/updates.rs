@@ -411,6 +411,7 @@ fn template_of(stored: &Value) -> Value {
         machine: IDENTITY,
         block: &block,
         cloud_init: &CloudInitPlan::from(&cloud_init),
+        labels: &BTreeMap::new(),
         attachments: &BTreeMap::new(),
         secret_revisions: &BTreeMap::new(),
     });

@@ -41,6 +41,7 @@ pub fn machine(block: Normalized) -> Machine {
             resource_version: Some("1".into()),
             ..ObjectMeta::default()
         },
+        labels: BTreeMap::new(),
         is_protected: block.deletion_protection,
         block: Block::Matching(Box::new(block)),
         cloud_init: CloudInitPlan::default(),

@@ -4,14 +4,14 @@
 //! API server ──Wire──▶ Machine ──compressed──▶ CachedMachine, in the store ──decompressed──▶ Machine, for a pass
 //! ```
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use common::api::choice::{Backend, FirmwareType, Phase, TemplateSource};
 use common::api::libvirt_host::HostResources;
 use common::api::machine::CloudInit;
 use common::api::normalized::{BLOCK_VERSION, Normalized, NormalizedGroup};
 use common::api::status::MachineStatus;
-use common::bounds::{OBJECT_NAME_MAX, TEXT_MAX};
+use common::bounds::{LABELS_MAX, OBJECT_NAME_MAX, TEXT_MAX};
 use common::catalog::MachineRow;
 use common::names;
 use common::normalize::intent_hash;
@@ -31,6 +31,9 @@ use crate::resource;
 pub struct Machine {
     /// Pruned: see [`prune`].
     pub metadata: ObjectMeta,
+    /// Its labels that are carried to its guest, at most [`LABELS_MAX`](common::bounds::LABELS_MAX).
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
     /// `spec.normalized`, the desired state that the webhook wrote.
     pub block: Block,
     /// Whether a deletion is refused: `spec.deletionProtection`, else the value of the block. Read from both as they
@@ -152,6 +155,14 @@ pub enum Block {
     Stale,
 }
 
+/// The labels that are carried to the guest: the first ones in the order of their keys, so that the choice is stable.
+fn carried(metadata: &ObjectMeta) -> BTreeMap<String, String> {
+    let labels = metadata.labels.iter().flatten();
+    let carried = labels.filter(|(key, _)| names::is_carried_label(key));
+    let carried = carried.map(|(key, value)| (key.clone(), value.clone()));
+    carried.take(LABELS_MAX).collect()
+}
+
 /// A Machine as the API server sends it.
 #[derive(Deserialize)]
 struct Wire {
@@ -192,6 +203,7 @@ impl Wire {
         let of_block = || protection(spec.get("normalized")?);
         let machine = Machine {
             is_protected: protection(&spec).or_else(of_block).unwrap_or(false),
+            labels: carried(&metadata),
             block,
             cloud_init,
             status,

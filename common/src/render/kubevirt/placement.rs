@@ -17,22 +17,37 @@ const LABEL_VM: &str = "vm.kubevirt.io/name";
 /// The largest weight of a preference: nothing else about the guest's node is preferred.
 const WEIGHT: u32 = 100;
 
-/// Labels of the instance and its pod.
-pub(super) fn labels(machine: &Identity<'_>, block: &Normalized) -> BTreeMap<String, String> {
+/// Labels of the instance and its pod. `carried`: those of the Machine.
+pub(super) fn labels(
+    machine: &Identity<'_>,
+    block: &Normalized,
+    carried: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
     let group = block.group().map(|group| group.name.clone());
     let group = group.map(|name| (names::LABEL_GROUP.to_owned(), name));
-    machine.labels().into_iter().chain(group).collect()
+    let carried = carried.clone().into_iter();
+    carried.chain(machine.labels()).chain(group).collect()
 }
 
-/// Annotations of the instance beside `revisions`. KubeVirt passes a change of the affinity on to a running instance, but
-/// not to its pod; the annotation says what the pod was started with.
+/// Annotations of the instance beside `revisions`: they say what the pod was started with. KubeVirt passes a change of the
+/// affinity on to a running instance, but not to its pod, and one of the labels to neither.
 pub(super) fn annotations(
     revisions: &BTreeMap<String, String>,
     block: &Normalized,
+    carried: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
     let group = block.group().map(ToString::to_string);
     let group = group.map(|text| (names::ANNOTATION_GROUP.to_owned(), text));
-    revisions.clone().into_iter().chain(group).collect()
+    let labels = (!carried.is_empty()).then(|| labels_text(carried));
+    let labels = labels.map(|text| (names::ANNOTATION_LABELS.to_owned(), text));
+    let revisions = revisions.clone().into_iter();
+    revisions.chain(group).chain(labels).collect()
+}
+
+/// Labels as text.
+fn labels_text(labels: &BTreeMap<String, String>) -> String {
+    let pairs = labels.iter().map(|(key, value)| format!("{key}={value}"));
+    pairs.collect::<Vec<_>>().join(",")
 }
 
 /// The taints that the guest's pod tolerates.

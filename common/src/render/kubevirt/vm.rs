@@ -34,6 +34,8 @@ pub struct VirtualMachineInput<'a> {
     /// Name of the NetworkAttachmentDefinition by name of the NetworkConfiguration. Only entries whose
     /// names differ are needed.
     pub attachments: &'a BTreeMap<String, String>,
+    /// Labels of the Machine that its guest has, too.
+    pub labels: &'a BTreeMap<String, String>,
     /// Annotations of the instance: see [`CloudInitPlan::secret_revisions`].
     pub secret_revisions: &'a BTreeMap<String, String>,
 }
@@ -67,8 +69,8 @@ pub fn virtual_machine(input: &VirtualMachineInput<'_>) -> VirtualMachine {
         run_strategy: run_strategy(block).to_owned(),
         template: Template {
             metadata: TemplateMetadata {
-                labels: placement::labels(machine, block),
-                annotations: placement::annotations(input.secret_revisions, block),
+                labels: placement::labels(machine, block, input.labels),
+                annotations: placement::annotations(input.secret_revisions, block, input.labels),
             },
             spec: InstanceSpec {
                 affinity: placement::affinity(machine, block),
@@ -84,6 +86,8 @@ pub fn virtual_machine(input: &VirtualMachineInput<'_>) -> VirtualMachine {
         },
     };
     let mut metadata = metadata(machine, machine.name.to_owned());
+    metadata.labels = input.labels.clone();
+    metadata.labels.extend(machine.labels());
     metadata.owner_references = vec![machine_owner(machine)];
     metadata
         .annotations

@@ -56,18 +56,21 @@ pub(super) fn pending(
         action.as_str().clone_into(&mut change.action);
     }
     list.extend(secrets(instance, desired));
-    list.extend(group(instance, desired));
+    list.extend(started_with(instance, desired));
     list
 }
 
-/// The group that the pod of the guest was started in.
-fn group(runs: &Instance, desired: &Template) -> Vec<PendingChange> {
+/// The group and the labels that the pod of the guest was started with.
+fn started_with(runs: &Instance, desired: &Template) -> Vec<PendingChange> {
     let mut changes = Changes::default();
-    let text = |group: Option<&str>| group.unwrap_or("none").to_owned();
-    let current = runs.annotation(names::ANNOTATION_GROUP);
-    let wanted = desired.metadata.annotations.get(names::ANNOTATION_GROUP);
-    let wanted = wanted.map(String::as_str);
-    changes.field("placement.antiAffinityGroup", text(current), text(wanted));
+    for (field, annotation) in [
+        ("placement.antiAffinityGroup", names::ANNOTATION_GROUP),
+        ("metadata.labels", names::ANNOTATION_LABELS),
+    ] {
+        let current = runs.annotation(annotation).unwrap_or("none");
+        let wanted = desired.metadata.annotations.get(annotation);
+        changes.field(field, current, wanted.map_or("none", String::as_str));
+    }
     changes.list
 }
 

@@ -88,6 +88,7 @@ pub(super) fn guest(
         machine: machine.identity(&observed.cluster),
         block,
         cloud_init: &machine.cloud_init,
+        labels: &machine.labels,
         attachments: &networks.attachments,
         secret_revisions: &revisions(machine, observed),
     });

@@ -23,6 +23,7 @@ fn devices(kind: DisplayType, video: Option<VideoModel>, log: Option<bool>) -> V
         machine: WEB,
         block: &block,
         cloud_init: &CloudInitPlan::default(),
+        labels: &BTreeMap::new(),
         attachments: &BTreeMap::new(),
         secret_revisions: &BTreeMap::new(),
     });

@@ -44,6 +44,7 @@ fn render(block: &Normalized, cloud: &CloudInit) -> VirtualMachine {
         machine: LONGEST,
         block,
         cloud_init: &CloudInitPlan::from(cloud),
+        labels: &BTreeMap::new(),
         attachments: &[("prod-network".to_owned(), "existing".to_owned())].into(),
         secret_revisions: &BTreeMap::new(),
     })

@@ -20,6 +20,7 @@ fn render(block: &Normalized, cloud: &CloudInit) -> VirtualMachine {
         machine: WEB,
         block,
         cloud_init: &CloudInitPlan::from(cloud),
+        labels: &BTreeMap::new(),
         attachments: &BTreeMap::new(),
         secret_revisions: &BTreeMap::new(),
     })
