@@ -211,7 +211,18 @@ async fn a_hundred_machines_start_without_a_false_warning() {
         .iter()
         .filter(|(name, _)| name.starts_with("fleet-"));
     let fleet: Vec<_> = fleet.collect();
-    assert_eq!(fleet.len(), MANY);
+    if fleet.len() != MANY {
+        let mut requests = env.lab.requests_since(start).await.unwrap();
+        requests.retain(|it| it.resource == "machines" && !written.contains_key(&it.name));
+        let requests = requests
+            .iter()
+            .map(|it| format!("{} by {}: {}", it.summary(), it.user, it.code));
+        let requests: Vec<_> = requests.collect();
+        panic!(
+            "the statuses of {} Machines were written; of the others: {requests:#?}",
+            fleet.len()
+        );
+    }
     // What a write combines depends on when KubeVirt's reports come, so a Machine of a busy fleet may need one more.
     let writes: usize = fleet.iter().map(|(_, statuses)| statuses.len()).sum();
     assert!(writes <= 3 * MANY, "{writes} writes of statuses");
