@@ -49,4 +49,4 @@ pub mod violation;
 mod words;
 
 pub use rules::{CloudInitSchema, MissingNetworks, SchemaError};
-pub use words::name_list;
+pub use words::{labels_text, name_list};

@@ -145,7 +145,14 @@ pub fn base_of_generated(generate_name: &str) -> &str {
 /// Whether a label or an annotation is one of this product.
 pub fn is_ours(key: &str) -> bool {
     key.split_once('/')
-        .is_some_and(|(domain, _)| domain == GROUP || domain.ends_with(".vitistack.io"))
+        .is_some_and(|(domain, _)| is_of(domain, GROUP))
+}
+
+/// Whether a domain is this one or a subdomain of it.
+fn is_of(domain: &str, parent: &str) -> bool {
+    domain
+        .strip_suffix(parent)
+        .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
 /// Domains of labels that are not carried from a Machine to its guest, each with its subdomains: those on which
@@ -163,12 +170,14 @@ const KEPT_DOMAINS: [&str; 7] = [
 /// Whether a label of a Machine is carried to its VirtualMachine, its instance and its pod.
 pub fn is_carried_label(key: &str) -> bool {
     let domain = key.split_once('/').map_or(key, |(domain, _)| domain);
-    let is_of = |kept: &str| {
-        domain
-            .strip_suffix(kept)
-            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-    };
-    key != LABEL_STATE && !KEPT_DOMAINS.into_iter().any(is_of)
+    key != LABEL_STATE && !KEPT_DOMAINS.iter().any(|kept| is_of(domain, kept))
+}
+
+/// The first bytes of the SHA-256 digest of a text, in hexadecimal.
+pub(crate) fn digest(text: &str, bytes: usize) -> String {
+    let digest = Sha256::digest(text);
+    let digits = digest.iter().take(bytes);
+    digits.fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
 /// Name of the claim of a disk.
@@ -186,11 +195,8 @@ pub fn disks_of_claim(claim: &str) -> impl Iterator<Item = (&str, &str)> {
 /// Name of the VirtualMachineInstanceMigration of a request: one request makes one object, however often it is repeated.
 /// `uid`: that of the Machine.
 pub fn migration(machine: &str, uid: &str, request: &str) -> String {
-    let digest = Sha256::digest(format!("{uid}/{request}"));
-    let digest = digest.iter().take(REQUEST_DIGEST);
-    digest.fold(format!("{machine}-"), |name, byte| {
-        format!("{name}{byte:02x}")
-    })
+    let digest = digest(&format!("{uid}/{request}"), REQUEST_DIGEST);
+    format!("{machine}-{digest}")
 }
 
 /// Bytes of the digest in the name of a migration.
@@ -207,11 +213,7 @@ pub fn machine_address(segment: &str, address: IpAddr) -> String {
             .map(|part| format!("{part:04x}"))
             .join("-"),
     };
-    let digest = Sha256::digest(segment);
-    let digest = digest.iter().take(SEGMENT_DIGEST);
-    digest.fold(format!("{digits}."), |name, byte| {
-        format!("{name}{byte:02x}")
-    })
+    format!("{digits}.{}", digest(segment, SEGMENT_DIGEST))
 }
 
 /// Bytes of the digest in the name of a MachineAddress.

@@ -38,6 +38,13 @@ pub(crate) fn quoted_list<'a>(names: impl IntoIterator<Item = &'a str>) -> Strin
         .join(", ")
 }
 
+/// `a=1,b=2`, as kubectl selects by labels.
+pub fn labels_text<'a>(labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> String {
+    let pairs = labels.into_iter();
+    let pairs = pairs.map(|(key, value)| format!("{key}={value}"));
+    pairs.collect::<Vec<_>>().join(",")
+}
+
 /// `a, b and c`, or `a, b and 7 more`; sorted.
 pub fn name_list(mut names: Vec<String>) -> String {
     names.sort();

@@ -7,12 +7,12 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
 
 use crate::address::Family;
 use crate::api::normalized::NormalizedNetwork;
 use crate::bounds::INTERFACE_NAME_MAX;
 use crate::mac::Mac;
+use crate::names;
 
 use super::identity::Identity;
 
@@ -145,11 +145,7 @@ fn interface(name: &str) -> String {
         return name.to_owned();
     }
     let first: String = name.chars().take(NAME_PART).collect();
-    let digest = Sha256::digest(name);
-    let digits = digest.iter().take(DIGEST_BYTES);
-    digits.fold(format!("{first}-"), |text, byte| {
-        format!("{text}{byte:02x}")
-    })
+    format!("{first}-{}", names::digest(name, DIGEST_BYTES))
 }
 
 #[cfg(test)]

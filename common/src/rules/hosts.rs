@@ -19,7 +19,7 @@ use crate::field_path::FieldPath;
 use crate::names;
 use crate::normalize::{ClassRequest, Merged};
 use crate::violation::{Findings, Kind, Reference, Violation};
-use crate::words::{name_list, quoted};
+use crate::words::{labels_text, name_list, quoted};
 
 use super::disks::existing;
 use super::networks::network_name;
@@ -377,16 +377,12 @@ fn not_offered(requirement: &Requirement<'_>, hosts: &[Arc<HostRow>], findings: 
 
 /// Rule [`Code::NoHostSelected`].
 fn none_selected(selector: &BTreeMap<String, String>, hosts: &[Arc<HostRow>]) -> Violation {
-    let labels = |labels: &mut dyn Iterator<Item = (&String, &String)>| {
-        let labels = labels.map(|(key, value)| format!("{key}={value}"));
-        labels.collect::<Vec<_>>().join(",")
-    };
     let known = hosts.iter().map(|host| {
-        let mut known = host
+        let known = host
             .labels
             .iter()
             .filter(|(key, _)| selector.contains_key(*key));
-        format!("{} ({})", host.name, labels(&mut known))
+        format!("{} ({})", host.name, labels_text(known))
     });
     let detail = format!(
         "no LibvirtHost has these labels; LibvirtHosts: {}",
@@ -394,7 +390,7 @@ fn none_selected(selector: &BTreeMap<String, String>, hosts: &[Arc<HostRow>]) ->
     );
     let path = FieldPath::field("nodeSelector");
     let fault = Violation::new(path, Code::NoHostSelected, Kind::NotFound, detail);
-    fault.value(quoted(&labels(&mut selector.iter())))
+    fault.value(quoted(&labels_text(selector)))
 }
 
 /// Rule [`Code::NoHostFits`], at the first requirement that is missing on the host that lacks the fewest.

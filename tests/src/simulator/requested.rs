@@ -58,15 +58,15 @@ async fn reconcile(
     let instance = instances.get_opt(&guest).await?;
     let instance = instance.map(|it| serde_json::to_value(&it)).transpose()?;
     let scenario = context.scenarios.of(&namespace, &guest);
-    let (status, begins) = match next(&requested, instance.as_ref(), scenario) {
+    let status = match next(&requested, instance.as_ref(), scenario) {
         Step::Ended => return Ok(Action::await_change()),
         Step::Waits => return Ok(Action::requeue(LOOK)),
-        Step::Begins(state) => (json!({"phase": "Running"}), Some(state)),
-        Step::Reports(status) => (status, None),
+        Step::Begins(state) => {
+            merge(&instances, &guest, &json!({"status": state})).await?;
+            json!({"phase": "Running"})
+        }
+        Step::Reports(status) => status,
     };
-    if let Some(state) = begins {
-        merge(&instances, &guest, &json!({"status": state})).await?;
-    }
     let patch = Patch::Merge(json!({"status": status}));
     let parameters = PatchParams::default();
     migrations.patch_status(&name, &parameters, &patch).await?;

@@ -34,13 +34,23 @@ pub(crate) fn of(lab: &Lab, namespace: &str) -> InvariantCheck {
         claims: lab.objects(CLAIM, namespace),
         pods: lab.objects(POD, namespace),
     };
+    checked(there, |there, write| async move {
+        there.violation(&write).await
+    })
+}
+
+/// A check of each write against what is there. A look that fails is a violation, too.
+pub(crate) fn checked<T, F>(there: T, violation: fn(T, Write) -> F) -> InvariantCheck
+where
+    T: Clone + Send + Sync + 'static,
+    F: Future<Output = Result<Option<String>>> + Send + 'static,
+{
     Box::new(move |write| {
-        let (there, write) = (there.clone(), write.clone());
+        let violation = violation(there.clone(), write.clone());
         Box::pin(async move {
-            match there.violation(&write).await {
-                Ok(violation) => violation,
-                Err(error) => Some(format!("cannot be checked: {error:#}")),
-            }
+            violation
+                .await
+                .unwrap_or_else(|error| Some(format!("cannot be checked: {error:#}")))
         })
     })
 }
@@ -153,18 +163,19 @@ impl Namespace {
     }
 }
 
-/// The claims that a VirtualMachine, an instance or a pod names. A DataVolume has the name of its claim.
-fn claims_of(object: &Value) -> impl Iterator<Item = &str> {
+/// The volumes of a VirtualMachine, an instance or a pod.
+pub(crate) fn volumes_of(object: &Value) -> impl Iterator<Item = &Value> {
     let specs = ["/spec/template/spec/volumes", "/spec/volumes"];
     let volumes = specs.map(|path| object.pointer(path).and_then(Value::as_array));
-    volumes
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|volume| {
-            let claim = volume["persistentVolumeClaim"]["claimName"].as_str();
-            claim.or_else(|| volume["dataVolume"]["name"].as_str())
-        })
+    volumes.into_iter().flatten().flatten()
+}
+
+/// The claims that a VirtualMachine, an instance or a pod names. A DataVolume has the name of its claim.
+fn claims_of(object: &Value) -> impl Iterator<Item = &str> {
+    volumes_of(object).filter_map(|volume| {
+        let claim = volume["persistentVolumeClaim"]["claimName"].as_str();
+        claim.or_else(|| volume["dataVolume"]["name"].as_str())
+    })
 }
 
 /// Claims that several guests have: two guests on one disk destroy it.

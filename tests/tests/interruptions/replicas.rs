@@ -59,16 +59,17 @@ async fn two_replicas_give_no_address_twice_and_lose_no_image() {
     }
     let points = (1..=writes.len()).flat_map(|at| faults(at).map(|fault| (at, fault)));
     let points: Vec<_> = (2..).zip(points).collect();
-    let outcomes = stream::iter(points.clone()).map(|(number, fault)| run(number, Some(fault)));
+    let count = points.len();
+    let outcomes = stream::iter(points).map(|(number, fault)| run(number, Some(fault)));
     let outcomes: Vec<_> = outcomes
         .buffer_unordered(AT_ONCE)
         .try_collect()
         .await
         .unwrap();
     let injected = outcomes.iter().filter(|it| it.fault_injected).count();
-    println!("{injected} of {} faults were injected", points.len());
+    println!("{injected} of {count} faults were injected");
     // Which replica is first differs from run to run.
-    assert!(injected * 2 >= points.len());
+    assert!(injected * 2 >= count);
 }
 
 struct Outcome {
@@ -280,15 +281,10 @@ impl<'a> Pair<'a> {
             vms: self.of(VM),
             image: self.namespace.clone(),
         };
-        Box::new(move |write| {
-            let (here, write) = (here.clone(), write.clone());
-            Box::pin(async move {
-                match here.violation(&write).await {
-                    Ok(violation) => violation,
-                    Err(error) => Some(format!("cannot be checked: {error:#}")),
-                }
-            })
-        })
+        invariants::checked(
+            here,
+            |here, write| async move { here.violation(&write).await },
+        )
     }
 }
 
@@ -342,9 +338,7 @@ fn text(value: &Value) -> &str {
 
 /// The addresses that the network data of a VirtualMachine or an instance gives its only card.
 fn addresses_in(object: &Value) -> Vec<String> {
-    let specs = ["/spec/template/spec/volumes", "/spec/volumes"];
-    let volumes = specs.map(|path| object.pointer(path).and_then(Value::as_array));
-    let volumes = volumes.into_iter().flatten().flatten();
+    let volumes = invariants::volumes_of(object);
     let data = volumes.filter_map(|it| it["cloudInitNoCloud"]["networkData"].as_str());
     let data = data.filter_map(|it| serde_json::from_str::<Value>(it).ok());
     data.filter_map(|it| it["ethernets"]["lan"]["addresses"].as_array().cloned())

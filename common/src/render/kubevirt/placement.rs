@@ -10,6 +10,7 @@ use crate::api::choice::{Choice as _, GroupScope};
 use crate::api::normalized::{Normalized, NormalizedGroup};
 use crate::names;
 use crate::render::identity::Identity;
+use crate::words::labels_text;
 
 /// Label of a guest's pod with the name of its VirtualMachine (KubeVirt, `VirtualMachineNameLabel`).
 const LABEL_VM: &str = "vm.kubevirt.io/name";
@@ -42,12 +43,6 @@ pub(super) fn annotations(
     let labels = labels.map(|text| (names::ANNOTATION_LABELS.to_owned(), text));
     let revisions = revisions.clone().into_iter();
     revisions.chain(group).chain(labels).collect()
-}
-
-/// Labels as text.
-fn labels_text(labels: &BTreeMap<String, String>) -> String {
-    let pairs = labels.iter().map(|(key, value)| format!("{key}={value}"));
-    pairs.collect::<Vec<_>>().join(",")
 }
 
 /// The taints that the guest's pod tolerates.

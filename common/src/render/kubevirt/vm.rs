@@ -86,8 +86,7 @@ pub fn virtual_machine(input: &VirtualMachineInput<'_>) -> VirtualMachine {
         },
     };
     let mut metadata = metadata(machine, machine.name.to_owned());
-    metadata.labels = input.labels.clone();
-    metadata.labels.extend(machine.labels());
+    metadata.labels.extend(input.labels.clone());
     metadata.owner_references = vec![machine_owner(machine)];
     metadata
         .annotations

@@ -1,10 +1,9 @@
 //! Serial numbers of disks: a guest names a disk by it, such as `/dev/disk/by-id/virtio-<serial>`.
 
-use sha2::{Digest as _, Sha256};
-
 use crate::api::machine::Disk;
 use crate::bounds::SERIAL_MAX;
 use crate::code::Code;
+use crate::names;
 use crate::normalize::{Item, Leaf, Pins};
 use crate::userinfo::has_password;
 use crate::violation::{Findings, Kind, Violation};
@@ -52,11 +51,7 @@ fn default(name: &str) -> String {
         return name.to_owned();
     }
     let first: String = name.chars().take(NAME_PART).collect();
-    let digest = Sha256::digest(name);
-    let digits = digest.iter().take(DIGEST_BYTES);
-    digits.fold(format!("{first}-"), |text, byte| {
-        format!("{text}{byte:02x}")
-    })
+    format!("{first}-{}", names::digest(name, DIGEST_BYTES))
 }
 
 fn is_allowed(c: char) -> bool {

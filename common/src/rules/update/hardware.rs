@@ -9,7 +9,7 @@ use crate::field_path::FieldPath;
 use crate::normalize::Merged;
 use crate::render::kubevirt::{tolerations, tolerations_text};
 use crate::rules::{clock, firmware, machine, placement, state};
-use crate::words::shortened;
+use crate::words::{labels_text, shortened};
 
 use super::effects::Field;
 use super::warnings::Warnings;
@@ -84,12 +84,10 @@ fn features(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &
         warnings.field(field, leaf.path, change, false);
     }
     let labels = |labels: &BTreeMap<String, String>| {
-        let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
-        let labels = labels.collect::<Vec<_>>().join(",");
         if labels.is_empty() {
             "none".to_owned()
         } else {
-            labels
+            labels_text(labels)
         }
     };
     let (was, is) = (&old.node_selector, &new.node_selector);

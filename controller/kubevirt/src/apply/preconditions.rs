@@ -26,7 +26,7 @@ use super::claim_user::{ClaimUser, UserKind};
 use super::live;
 use crate::objects::{Instance, VirtualMachine};
 use crate::plan::state::goes_with;
-use crate::plan::{Action, in_use, unmovable};
+use crate::plan::{Action, in_use};
 
 /// Fails if a precondition of the action does not hold now.
 pub(super) async fn check(
@@ -65,13 +65,7 @@ async fn movable(api: &GuardedClient, machine: &Machine, action: &Action) -> Res
     };
     let name = machine.name();
     let instance = live::find::<Instance>(api, machine.namespace(), name).await?;
-    let is_movable = |it: &Instance| {
-        it.uid() == uid
-            && !it.is_deleting()
-            && it.status.phase == "Running"
-            && unmovable(it).is_none()
-    };
-    if instance.as_ref().is_some_and(is_movable) {
+    if instance.is_some_and(|it| it.uid() == uid && it.is_movable()) {
         return Ok(());
     }
     let message = format!("the guest of VirtualMachineInstance {name} cannot be moved any more");

@@ -12,10 +12,9 @@ use serde_json::{Value, json};
 use super::{FakeCluster, ORPHAN, decode, some_time};
 use crate::apply::claim_user::{ClaimUser, UserKind};
 use crate::apply::preconditions::{claim_at_risk, lets_run};
-use crate::objects::{Claim, Instance};
+use crate::objects::Claim;
 use crate::plan::action::{Action, ClaimPatch, Exact, ProtectedKind, Protection};
 use crate::plan::state::goes_with;
-use crate::plan::unmovable;
 use controller_core::backend::Act as _;
 use controller_core::laws::Refused;
 use controller_core::objects::{Meta, Secret};
@@ -237,11 +236,8 @@ impl FakeCluster {
         let has_run = instance.is_some_and(|it| !decode::<ClaimUser>(it).never_ran());
         refuse(needs(Precondition::NeverRan) && has_run)?;
         if let Action::CreateMigration { instance: uid, .. } = action {
-            let is_movable = |it: &Instance| {
-                let runs = it.status.phase == "Running" && !it.is_deleting();
-                it.uid() == uid && runs && unmovable(it).is_none()
-            };
-            refuse(!self.instance.as_ref().is_some_and(is_movable))?;
+            let instance = self.instance.as_ref();
+            refuse(!instance.is_some_and(|it| it.uid() == uid && it.is_movable()))?;
         }
         let unused = needs(Precondition::Unused);
         let is_import = matches!(action, Action::DeleteDataVolume(_));

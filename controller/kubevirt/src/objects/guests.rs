@@ -169,6 +169,21 @@ impl Instance {
         self.status.phase == "Succeeded"
     }
 
+    /// Whether the guest runs and is not to end.
+    pub(crate) fn runs(&self) -> bool {
+        self.status.phase == "Running" && !self.is_deleting()
+    }
+
+    /// Why KubeVirt cannot migrate the guest; `None`: it can, or does not know yet.
+    pub(crate) fn migration_obstacle(&self) -> Option<&ForeignCondition> {
+        find_condition(&self.status.conditions, "LiveMigratable", "False")
+    }
+
+    /// Whether the guest can be moved to another node, as far as KubeVirt has reported.
+    pub(crate) fn is_movable(&self) -> bool {
+        self.runs() && self.migration_obstacle().is_none()
+    }
+
     /// Whether the guest has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_succeeded() || self.status.phase == "Failed"

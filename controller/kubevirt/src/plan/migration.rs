@@ -18,7 +18,7 @@ use common::render::kubevirt;
 use super::action::Action;
 use super::observed::{Observed, RequestedMigration};
 use super::restart::instance;
-use crate::objects::{GuestMigration, Instance, find_condition};
+use crate::objects::{GuestMigration, Instance};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Refusal, Subject};
@@ -40,8 +40,9 @@ pub(super) fn migration(
     refusal: Option<&Refusal>,
 ) -> Migration {
     let last = machine.status.last_migration.clone();
+    let only = |last| Migration { last, action: None };
     if !observed.kubevirt {
-        return Migration { last, action: None };
+        return only(last);
     }
     if let Some(request) = machine.new_migration_request() {
         let name = names::migration(machine.name(), machine.uid(), &request);
@@ -51,24 +52,19 @@ pub(super) fn migration(
             migration: Some(name),
             ..LastMigration::default()
         };
-        let last = match obstacle(machine, block, observed, open.node.as_deref()) {
-            Some(why) => ended(open, MigrationResult::Refused, &why),
-            None => open,
-        };
-        let last = Some(last);
-        return Migration { last, action: None };
+        return only(Some(match movable(machine, block, observed, &open) {
+            Ok(_) => open,
+            Err(why) => ended(open, MigrationResult::Refused, &why),
+        }));
     }
-    let Some((open, name)) = last
-        .clone()
-        .and_then(|last| last.migration.clone().map(|name| (last, name)))
-    else {
-        return Migration { last, action: None };
+    let Some(name) = machine.open_migration() else {
+        return only(last);
     };
-    let was_seen = open.message.is_some();
+    let open = last.unwrap_or_default();
     let last = match &observed.migration {
         RequestedMigration::Found(migration) => followed(open, migration, observed),
         RequestedMigration::Unknown => open,
-        RequestedMigration::Absent if was_seen => {
+        RequestedMigration::Absent if open.message.is_some() => {
             let why = "its VirtualMachineInstanceMigration was deleted before it had ended";
             ended(open, MigrationResult::Failed, why)
         }
@@ -76,57 +72,54 @@ pub(super) fn migration(
             let is_final =
                 |it: &&Refusal| it.subject == Subject::Migration && it.reason == Some(REFUSED);
             let refused = refusal.filter(is_final).map(|it| it.message.clone());
-            let node = open.node.as_deref();
-            let Some(why) = refused.or_else(|| obstacle(machine, block, observed, node)) else {
-                let identity = machine.identity(&observed.cluster);
-                let desired = Box::new(kubevirt::migration(&identity, &name, node));
-                let action = instance(machine, observed).map(|it| Action::CreateMigration {
-                    instance: it.uid().to_owned(),
-                    desired,
-                });
-                let last = Some(open);
-                return Migration { last, action };
-            };
-            ended(open, MigrationResult::Refused, &why)
+            let guest = movable(machine, block, observed, &open);
+            match refused.map_or(guest, Err) {
+                Err(why) => ended(open, MigrationResult::Refused, &why),
+                Ok(guest) => {
+                    let identity = machine.identity(&observed.cluster);
+                    let desired = kubevirt::migration(&identity, name, open.node.as_deref());
+                    let action = Action::CreateMigration {
+                        instance: guest.uid().to_owned(),
+                        desired: Box::new(desired),
+                    };
+                    return Migration {
+                        last: Some(open),
+                        action: Some(action),
+                    };
+                }
+            }
         }
     };
-    let last = Some(last);
-    Migration { last, action: None }
+    only(Some(last))
 }
 
-/// Why the guest cannot be moved, as far as that is known, and what to do.
-fn obstacle(
+/// The guest that is to be moved; else why it cannot be, as far as that is known, and what to do.
+fn movable<'a>(
     machine: &Machine,
     block: &Normalized,
-    observed: &Observed,
-    node: Option<&str>,
-) -> Option<String> {
-    let runs = |instance: &&Instance| instance.status.phase == "Running" && !instance.is_deleting();
-    let Some(instance) = instance(machine, observed)
-        .filter(runs)
-        .filter(|_| block.power_state == PowerState::Running)
-    else {
-        return Some("the guest does not run: request the migration again when it does".to_owned());
-    };
-    let present = instance.status.node_name.as_deref();
-    if let Some(node) = node.filter(|node| present == Some(*node)) {
-        return Some(format!(
+    observed: &'a Observed,
+    open: &LastMigration,
+) -> Result<&'a Instance, String> {
+    let guest = instance(machine, observed).filter(|instance| instance.runs());
+    let guest = guest.filter(|_| block.power_state == PowerState::Running);
+    let guest = guest.ok_or("the guest does not run: request the migration again when it does")?;
+    if let Some(node) = &open.node
+        && guest.status.node_name.as_ref() == Some(node)
+    {
+        return Err(format!(
             "the guest runs on {node} already: name another node in the annotation {}, or remove it",
             names::ANNOTATION_MIGRATE_TO
         ));
     }
-    unmovable(instance)
-}
-
-/// Why KubeVirt cannot move the guest of an instance while it runs, and what to do.
-pub(crate) fn unmovable(instance: &Instance) -> Option<String> {
-    let obstacle = find_condition(&instance.status.conditions, "LiveMigratable", "False")?;
+    let Some(obstacle) = guest.migration_obstacle() else {
+        return Ok(guest);
+    };
     let message = if obstacle.message.is_empty() {
         &obstacle.reason
     } else {
         &obstacle.message
     };
-    Some(format!(
+    Err(format!(
         "KubeVirt cannot move the guest while it runs ({message}): remove the obstacle, or let it start on another node with spec.nodeSelector and a restart"
     ))
 }

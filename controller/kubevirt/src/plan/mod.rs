@@ -37,7 +37,7 @@ pub(crate) use self::action::Action;
 pub(crate) use self::create::plan;
 pub(crate) use self::delete::teardown;
 pub(crate) use self::existing::{guest_has, in_use};
-pub(crate) use self::migration::{REFUSED, unmovable};
+pub(crate) use self::migration::REFUSED;
 pub(crate) use self::observed::{Eviction, ExistingClaim, Observed, RequestedMigration};
 pub use self::others::OnForeignStop;
 pub(crate) use self::others::{HALTED, is_reported};

@@ -8,6 +8,7 @@ use std::fmt::Display;
 
 use common::api::choice::{Backend, Choice as _};
 use common::api::status::PendingChange;
+use common::labels_text;
 use common::names;
 use common::render::SecretRevision;
 use common::render::kubevirt::tolerations_text;
@@ -17,7 +18,7 @@ use common::render::kubevirt::types::{
 use common::rules::update::pending_action;
 
 use super::running::running;
-use crate::objects::{GuestPod, Instance, find_condition};
+use crate::objects::{GuestPod, Instance};
 use controller_core::objects::Meta as _;
 
 /// Field of the spec for each annotation that records a Secret's revision.
@@ -38,8 +39,7 @@ pub(super) fn pending(
     refused: bool,
 ) -> Vec<PendingChange> {
     let mut list = changes(&running(instance, pod, &desired.spec), &desired.spec);
-    let conditions = &instance.status.conditions;
-    let can_migrate = find_condition(conditions, "LiveMigratable", "False").is_none();
+    let can_migrate = instance.migration_obstacle().is_none();
     // KubeVirt's instance has a change before the guest, if a migration can apply it.
     let missing = changes(&instance.spec, &desired.spec);
     let missing: BTreeSet<_> = missing.into_iter().map(|change| change.field).collect();
@@ -126,8 +126,8 @@ fn changes(runs: &InstanceSpec, desired: &InstanceSpec) -> Vec<PendingChange> {
     }
     changes.field(
         "nodeSelector",
-        labels(&runs.node_selector),
-        labels(&desired.node_selector),
+        labels_text(&runs.node_selector),
+        labels_text(&desired.node_selector),
     );
     changes.field(
         "placement.tolerations",
@@ -318,14 +318,6 @@ fn boot_numbers(spec: &InstanceSpec) -> BTreeMap<String, Option<u32>> {
 fn attachment(network: &Network) -> &str {
     let multus = network.multus.as_ref();
     multus.map_or("pod", |multus| &multus.network_name)
-}
-
-fn labels(labels: &BTreeMap<String, String>) -> String {
-    let labels: Vec<_> = labels
-        .iter()
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
-    labels.join(",")
 }
 
 #[derive(Debug, Default)]

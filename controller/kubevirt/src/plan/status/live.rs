@@ -70,16 +70,14 @@ impl<'a> LiveGuest<'a> {
         let is_known = word.is_empty() || PRINTABLE_STATUSES.contains(&word);
         let runs = |instance: &Instance| {
             let conditions = &instance.status.conditions;
-            instance.status.phase == "Running"
-                && !instance.is_deleting()
-                && find_condition(conditions, "Ready", "False").is_none()
+            instance.runs() && find_condition(conditions, "Ready", "False").is_none()
         };
         !is_known && !self.instance.is_some_and(runs)
     }
 
     /// Why KubeVirt cannot migrate the guest; `None`: it can, or does not know yet.
     pub(super) fn migration_obstacle(&self) -> Option<&'a ForeignCondition> {
-        find_condition(&self.instance?.status.conditions, "LiveMigratable", "False")
+        self.instance?.migration_obstacle()
     }
 
     /// The part of the status that comes from the guest: of one that is not up yet, only its name.

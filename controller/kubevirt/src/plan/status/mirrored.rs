@@ -24,7 +24,7 @@ fn live_migratable(instance: &Instance) -> Option<Verdict> {
         let text = "KubeVirt can move the guest to another node while it runs";
         return Some(("True", Fault::new("LiveMigratable", text)));
     }
-    let obstacle = find_condition(conditions, "LiveMigratable", "False")?;
+    let obstacle = instance.migration_obstacle()?;
     let reason = match obstacle.reason.as_str() {
         "DisksNotLiveMigratable" => "DisksNotLiveMigratable",
         "InterfaceNotLiveMigratable" => "InterfaceNotLiveMigratable",
