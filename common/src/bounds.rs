@@ -54,6 +54,10 @@ pub const NETWORKS_MAX: usize = 32;
 pub const IMAGE_IMPORTS_MAX: usize = 64;
 /// Most tolerations of a Machine: those of a pod are not bounded, and few nodes have more than a handful of taints.
 pub const TOLERATIONS_MAX: usize = 32;
+/// Most devices of a node or host that a machine has. More than any host has slots for.
+pub const DEVICES_MAX: usize = 16;
+/// Longest name of a CPU model in characters. KubeVirt makes the name of a label of nodes from it.
+pub const CPU_MODEL_MAX: usize = NAME_MAX;
 /// Most labels of a selector and most entries of cloud-init's metadata.
 pub const LABELS_MAX: usize = 64;
 /// Most storage classes that a libvirt host offers: one pool each.

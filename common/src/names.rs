@@ -25,6 +25,9 @@ pub const LABEL_MACHINE: &str = "vitistack.io/machine";
 pub const LABEL_GROUP: &str = "vitistack.io/anti-affinity-group";
 /// Kubernetes' label of a node, and of a LibvirtHost: the zone that it is in.
 pub const LABEL_ZONE: &str = "topology.kubernetes.io/zone";
+/// Annotation of an instance with the CPU model that its guest was started with, if the Machine requested one. KubeVirt
+/// puts its default into an instance without one.
+pub const ANNOTATION_CPU_MODEL: &str = "machine.vitistack.io/cpu-model";
 /// Annotation of a guest on KubeVirt: its group, scope and whether that is required.
 pub const ANNOTATION_GROUP: &str = "machine.vitistack.io/anti-affinity-group";
 /// Label of a claim: the name of its disk.

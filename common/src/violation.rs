@@ -248,6 +248,8 @@ pub enum Reference {
     Image(String),
     /// A `StorageClass` of this name.
     StorageClass(String),
+    /// A `PriorityClass` of this name.
+    PriorityClass(String),
     /// A `NetworkConfiguration` of this name, in the namespace of the object under review.
     Network(String),
     /// A `LibvirtHost` that offers something.

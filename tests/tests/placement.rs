@@ -1,5 +1,5 @@
-//! Machines of a group are kept apart, and tainted nodes are kept free: the nodes that guests get, and what a Machine says
-//! that gets none.
+//! Machines of a group are kept apart, tainted nodes are kept free, and hardware of nodes is given to guests: the nodes that
+//! guests get, and what a Machine says that gets none.
 mod environment;
 
 use std::collections::BTreeSet;
@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use lab::{
     Scenario,
     objects::{INSTANCE, Kind, POD, VM, condition, condition_message},
+    wait::until,
 };
 use serde_json::{Value, json};
 
@@ -172,4 +173,150 @@ async fn labels_of_a_machine_reach_its_guest_with_the_next_start() {
     vms.until("web", "to have lost the labels", is_bare)
         .await
         .unwrap();
+}
+
+/// What KubeVirt permits and a PriorityClass, which the webhook knows when this returns.
+async fn permit(env: &Environment) {
+    let permitted = json!({
+        "pciHostDevices": [{"pciVendorSelector": "10DE:20B0", "resourceName": "nvidia.com/A100"}],
+        "usb": [{"resourceName": "kubevirt.io/token", "selectors": [{"vendor": "1050", "product": "0407"}]}],
+    });
+    let patch = json!({"spec": {"configuration": {"permittedHostDevices": permitted}}});
+    let kubectl = env.lab.kubectl();
+    let patch = patch.to_string();
+    let permit = [
+        "patch",
+        "kubevirts",
+        "-n",
+        "kubevirt",
+        "kubevirt",
+        "--type=merge",
+        "-p",
+        &patch,
+    ];
+    until("the KubeVirt object to exist", async || {
+        let answer = kubectl.run(&permit).await?;
+        Ok((answer.code == 0).then_some(()).ok_or(answer.stderr))
+    })
+    .await
+    .unwrap();
+    let class = ["create", "priorityclass", "high", "--value=1000"];
+    kubectl.run(&class).await.unwrap().ok().unwrap();
+    let probe = machine(
+        "probe",
+        &json!({
+            "template": "small", "powerState": "Stopped",
+            "devices": [{"name": "gpu", "deviceName": "nvidia.com/A100"}],
+            "resources": {"memory": {"hugepages": "2Mi"}},
+        }),
+    );
+    // Both tables are filled when the device is accepted and the huge pages are warned of.
+    until("the webhook to know devices and nodes", async || {
+        let dry_run = ["apply", "--dry-run=server", "-f", "-"];
+        let answer = kubectl.run_with(&dry_run, probe.to_string()).await?;
+        let knows = answer.stderr.contains("no node offers huge pages") && answer.code == 0;
+        Ok(knows.then_some(()).ok_or(answer.stderr))
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn hardware_of_a_node_is_judged_at_the_prompt_and_given_to_the_guest() {
+    let env = Environment::with_best_crds().await;
+    permit(&env).await;
+    let (machines, kubectl) = (env.machines(), env.lab.kubectl());
+    let equipped = |device: &str, class: &str| {
+        machine(
+            "db",
+            &json!({
+                "template": "small",
+                "devices": [{"name": "gpu", "deviceName": device}],
+                "resources": {"cpu": {"model": "Skylake-Server", "dedicated": true}, "memory": {"hugepages": "2Mi"}},
+                "placement": {"priorityClassName": class},
+            }),
+        )
+    };
+    let apply = async |machine: Value| {
+        let answer = kubectl
+            .run_with(&["apply", "-f", "-"], machine.to_string())
+            .await;
+        answer.unwrap()
+    };
+    let refused = apply(equipped("nvidia.com/A10", "hihg"))
+        .await
+        .refused()
+        .unwrap();
+    for fault in [
+        "spec.devices[0].deviceName: Not found: \"nvidia.com/A10\": did you mean 'nvidia.com/A100'?",
+        "spec.placement.priorityClassName: Not found: \"hihg\": did you mean 'high'?",
+    ] {
+        assert!(refused.contains(fault), "{refused}");
+    }
+    let accepted = apply(equipped("nvidia.com/A100", "high")).await;
+    assert_eq!(accepted.code, 0, "{}", accepted.stderr);
+    assert_eq!(
+        accepted.stderr.matches("[NotOfferedByNodes]").count(),
+        4,
+        "{}",
+        accepted.stderr
+    );
+    let waits = async |text: &str| {
+        let waits = machines.until("db", "to wait for a node", |machine| {
+            condition(machine, "Ready")["reason"] == "InsufficientResources"
+                && condition_message(machine, "Ready").is_some_and(|it| it.contains(text))
+        });
+        waits.await.unwrap()
+    };
+    waits("node affinity/selector").await;
+    waits("It needs a node with the CPU model Skylake-Server, dedicated CPUs, huge pages of 2Mi, the device nvidia.com/A100.").await;
+
+    let labels = [
+        "label",
+        "node",
+        "node-2",
+        "cpumanager=true",
+        "cpu-model.node.kubevirt.io/Skylake-Server=true",
+    ];
+    kubectl.run(&labels).await.unwrap().ok().unwrap();
+    waits("Insufficient nvidia.com/A100").await;
+    let offers =
+        json!({"status": {"allocatable": {"hugepages-2Mi": "4Gi", "nvidia.com/A100": "1"}}});
+    let offers = offers.to_string();
+    let offers = [
+        "patch",
+        "node",
+        "node-2",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &offers,
+    ];
+    kubectl.run(&offers).await.unwrap().ok().unwrap();
+    let runs = machines.until_phase("db", "Running").await.unwrap();
+    assert_eq!(runs["status"]["nodeName"], "node-2");
+    let instance = env.objects(INSTANCE).get("db").await.unwrap();
+    let domain = &instance["spec"]["domain"];
+    let gpu = json!([{"name": "gpu", "deviceName": "nvidia.com/A100"}]);
+    assert_eq!(domain["devices"]["gpus"], gpu);
+    assert_eq!(domain["cpu"]["dedicatedCpuPlacement"], true);
+    assert_eq!(domain["cpu"]["model"], "Skylake-Server");
+    assert_eq!(domain["memory"]["hugepages"]["pageSize"], "2Mi");
+    let pod = env.objects(POD).list().await.unwrap().remove(0);
+    assert_eq!(pod["spec"]["priorityClassName"], "high");
+    assert_eq!(pod["spec"]["priority"], 1000);
+
+    // What admission announces is what is pending.
+    let changed = apply(machine("db", &json!({"template": "small"}))).await;
+    assert_eq!(changed.code, 0, "{}", changed.stderr);
+    let announced = changed.stderr.matches("[RestartRequired]").count();
+    assert_eq!(announced, 5, "{}", changed.stderr);
+    let pending = machines.until("db", "to have pending changes", |machine| {
+        let changes = machine["status"]["pendingChanges"].as_array();
+        changes.is_some_and(|changes| changes.len() == announced)
+    });
+    let pending = pending.await.unwrap();
+    for change in pending["status"]["pendingChanges"].as_array().unwrap() {
+        assert_eq!(change["action"], "Restart", "{change}");
+    }
 }

@@ -163,6 +163,15 @@ fn source_of(block_path: &str) -> String {
         "machineType" => "domain.machine.type",
         "firmware" => "domain.firmware.bootloader",
         "tpm" => "domain.devices.tpm",
+        "hardware" => {
+            let field = match rest.split(['.', '[']).nth(1) {
+                Some("cpuModel") => "spec.resources.cpu.model",
+                Some("dedicatedCpu") => "spec.resources.cpu.dedicated",
+                Some("hugepages") => "spec.resources.memory.hugepages",
+                _ => "spec.devices",
+            };
+            return field.to_owned();
+        }
         "timezone" => "domain.clock.timezone",
         "features" => return format!("spec.domain.{rest}"),
         known @ ("template"

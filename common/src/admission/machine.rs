@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::block::{self, Block, BlockHeader, Differences, summary};
 use super::decode::{self, Metadata, RawObject, Status};
 use super::{Request, Stage, Verdict, ratchet};
-use crate::api::choice::{Backend, Choice as _, ReclaimPolicy};
+use crate::api::choice::{Backend, Choice as _, DeviceKind, ReclaimPolicy};
 use crate::api::machine::MachineSpec;
 use crate::api::machine_image::PinnedImage;
 use crate::api::normalized::{BLOCK_VERSION, Normalized, NormalizedDisk, TemplatePin};
 use crate::catalog::{Catalog, MachineName};
 use crate::normalize::{
-    ImageDefaults, Intent, Merged, Pins, TemplateChoice, defaults_of, disks_without_serial, hash,
-    images_in, merge, pins_of, unspecified_efi_state,
+    ImageDefaults, Intent, Merged, Pins, TemplateChoice, defaults_of, device_kinds_in,
+    disks_without_serial, hash, images_in, merge, pins_of, unspecified_efi_state,
 };
 use crate::rules::rule::{Governed, ImageRequest, KnownTemplate, Lookup, TemplateRequest, Update};
 use crate::rules::{self, Settings, limits};
@@ -265,6 +265,7 @@ struct KeptPins {
     disks_without_serial: BTreeSet<String>,
     unspecified_efi_state: bool,
     defaults: ImageDefaults,
+    device_kinds: BTreeMap<String, DeviceKind>,
 }
 
 impl KeptPins {
@@ -280,6 +281,7 @@ impl KeptPins {
         looked_up.disks_without_serial = self.disks_without_serial;
         looked_up.unspecified_efi_state = self.unspecified_efi_state;
         looked_up.defaults = self.defaults;
+        looked_up.device_kinds.extend(self.device_kinds);
         looked_up
     }
 }
@@ -416,6 +418,10 @@ fn resolve(
         disks_without_serial: disks_without_serial(old_block.or(restored)),
         unspecified_efi_state: unspecified_efi_state(old_block.or(restored)),
         defaults,
+        device_kinds: old_block
+            .or(restored)
+            .map(device_kinds_in)
+            .unwrap_or_default(),
     };
     let lookup = Lookup {
         merged: &merged,
@@ -437,6 +443,8 @@ fn resolve(
         None => kept.storage_classes.clone(),
     };
     let storage_classes = rules::look_up(&lookup, &known_classes, findings);
+    let mut device_kinds = rules::device_kinds(&lookup);
+    device_kinds.extend(kept.device_kinds.clone());
     let policies = rules::policies_of(namespace, catalog, findings);
     let pins = Pins {
         template: template.clone(),
@@ -448,6 +456,7 @@ fn resolve(
         disks_without_serial: kept.disks_without_serial.clone(),
         unspecified_efi_state: kept.unspecified_efi_state,
         defaults,
+        device_kinds,
     };
     let named = intent.template();
     let governed = Governed {

@@ -45,6 +45,7 @@ fn check(
         deprecated,
         deletion_protection,
         resources,
+        devices,
         disks,
         networks,
         boot_order,
@@ -67,6 +68,7 @@ fn check(
     let fields = MachineSpec {
         deletion_protection,
         resources,
+        devices,
         disks,
         networks,
         boot_order,
@@ -99,6 +101,7 @@ fn check(
         disks_without_serial: BTreeSet::new(),
         unspecified_efi_state: false,
         defaults: ImageDefaults::default(),
+        device_kinds: BTreeMap::new(),
     };
     rules::resolve(&intent, &merged, &pins, pins.backend, VCPUS_MAX, findings);
     rules::check_template(&merged, catalog, settings, findings);

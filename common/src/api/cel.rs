@@ -10,7 +10,7 @@ use crate::names::{CLOUD_INIT_DISK, POD_VOLUMES};
 use crate::quantity::Bytes;
 
 /// The rules about a Machine's spec as a whole.
-pub(crate) fn machine() -> [Value; 16] {
+pub(crate) fn machine() -> [Value; 18] {
     [
         // A value that the stored object already has is accepted, so that status and finalizers can
         // still be written.
@@ -79,6 +79,16 @@ pub(crate) fn machine() -> [Value; 16] {
             Backend::Libvirt,
             "!has(self.placement) || !has(self.placement.tolerations)",
             "a libvirt host has no taints; placement.tolerations needs backend: kubevirt",
+        ),
+        on(
+            Backend::Libvirt,
+            "!has(self.placement) || !has(self.placement.priorityClassName)",
+            "no guest gives way to another one on a libvirt host; placement.priorityClassName needs backend: kubevirt",
+        ),
+        on(
+            Backend::Libvirt,
+            "(!has(self.devices) || self.devices.size() == 0) && (!has(self.resources) || !has(self.resources.cpu) || !has(self.resources.cpu.dedicated) || !self.resources.cpu.dedicated)",
+            "a LibvirtHost offers neither processors nor devices to single machines; devices and resources.cpu.dedicated need backend: kubevirt",
         ),
         on(
             Backend::Libvirt,

@@ -6,6 +6,8 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use crate::quantity::Bytes;
+
 /// A closed set of values with one spelling each.
 pub trait Choice: Sized + Copy + PartialEq + 'static {
     /// Every value, in the order messages list them.
@@ -121,6 +123,20 @@ choices! {
         PreferNoSchedule = "PreferNoSchedule",
         /// They are not scheduled on the node, and leave it.
         NoExecute = "NoExecute",
+    }
+    /// Size of the pages of a guest's memory on its node.
+    HugepageSize {
+        /// 2 MiB.
+        Mebi2 = "2Mi",
+        /// 1 GiB.
+        Gibi1 = "1Gi",
+    }
+    /// How a device of a node is given to a guest.
+    DeviceKind {
+        /// A PCI device or a mediated device, such as a graphics processor.
+        Pci = "pci",
+        /// A USB device.
+        Usb = "usb",
     }
     /// What makes a pending change effective.
     PendingAction {
@@ -302,6 +318,16 @@ choices! {
         Stopped = "Stopped",
         /// The controller cannot continue until something changes; it then continues without a request.
         Failed = "Failed",
+    }
+}
+
+impl HugepageSize {
+    /// The size as an amount of memory.
+    pub fn bytes(self) -> Bytes {
+        match self {
+            Self::Mebi2 => Bytes::mib(2),
+            Self::Gibi1 => Bytes::mib(1024),
+        }
     }
 }
 

@@ -68,6 +68,9 @@ pub struct MachinePolicySpec {
     /// Reclaim policies of disks. Default: all are allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reclaim_policies: Option<ReclaimPolicies>,
+    /// Hardware that Machines may have for themselves, and their priority. Default: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<HardwarePolicy>,
     /// Limits of a single Machine. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<MachineLimits>,
@@ -214,6 +217,28 @@ pub struct ReclaimPolicies {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<ReclaimPolicy>")]
     pub default: Option<String>,
+}
+
+/// Hardware that Machines may have for themselves, and their priority.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HardwarePolicy {
+    /// Whether vCPUs may have processors of a node for themselves. Default true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dedicated_cpu: Option<bool>,
+    /// Names of resources of devices, at most 256, such as nvidia.com/A100, in which * stands for any characters.
+    /// Default: all devices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<schema::ResourceGlob>>", length(max = bounds::POLICY_ITEMS_MAX))]
+    pub devices: Option<Vec<String>>,
+    /// Whether memory may consist of huge pages. Default true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hugepages: Option<bool>,
+    /// Names of PriorityClasses, at most 256, in which * stands for any characters. A Machine without a class is always
+    /// allowed. Default: all classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<schema::NameGlob>>", length(max = bounds::POLICY_ITEMS_MAX))]
+    pub priority_classes: Option<Vec<String>>,
 }
 
 /// Limits of a single Machine.

@@ -16,9 +16,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choice::{
-    AccessMode, Backend, DiskBus, DisplayType, EvictionStrategy, FirmwareType, GroupScope,
-    MachineType, NicModel, OsFamily, PowerState, ReclaimPolicy, TaintEffect, TemplateSource,
-    TolerationOperator, VideoModel, VolumeMode,
+    AccessMode, Backend, DeviceKind, DiskBus, DisplayType, EvictionStrategy, FirmwareType,
+    GroupScope, HugepageSize, MachineType, NicModel, OsFamily, PowerState, ReclaimPolicy,
+    TaintEffect, TemplateSource, TolerationOperator, VideoModel, VolumeMode,
 };
 use super::machine::Image;
 use super::schema;
@@ -69,6 +69,9 @@ pub struct Normalized {
     pub firmware: Firmware,
     /// Whether the machine stays off after a shutdown from inside the guest.
     pub guest_shutdown_stops: bool,
+    /// Hardware of the node or host that the machine has for itself. Absent: none, and the backend's own CPU model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<NormalizedHardware>,
     /// SHA-256 digest of the intent that this block was computed from: the spec without this block, and
     /// the label vitistack.io/machine-template.
     #[schemars(length(max = bounds::DIGEST_MAX))]
@@ -153,6 +156,34 @@ impl Normalized {
     pub fn tolerations(&self) -> &[NormalizedToleration] {
         let placement = self.placement.as_ref();
         placement.map_or(&[], |placement| &placement.tolerations)
+    }
+
+    /// Name of the PriorityClass of the guest's pod.
+    pub fn priority_class(&self) -> Option<&str> {
+        let placement = self.placement.as_ref()?;
+        placement.priority_class_name.as_deref()
+    }
+
+    /// Model of the CPU; `None`: the backend's own choice.
+    pub fn cpu_model(&self) -> Option<&str> {
+        self.hardware.as_ref()?.cpu_model.as_deref()
+    }
+
+    /// Whether each vCPU has a processor for itself.
+    pub fn has_dedicated_cpus(&self) -> bool {
+        let hardware = self.hardware.as_ref();
+        hardware.is_some_and(|hardware| hardware.dedicated_cpu)
+    }
+
+    /// Size of the huge pages of the memory; `None`: ordinary pages.
+    pub fn hugepages(&self) -> Option<HugepageSize> {
+        self.hardware.as_ref()?.hugepages
+    }
+
+    /// The devices of the node that the machine has for itself.
+    pub fn devices(&self) -> &[NormalizedDevice] {
+        let hardware = self.hardware.as_ref();
+        hardware.map_or(&[], |hardware| &hardware.devices)
     }
 
     /// What happens to the running guest when its node is drained. Never the cluster's default: it does not depend on how
@@ -245,6 +276,57 @@ pub struct NormalizedMemory {
     /// Memory of the guest: a quantity in bytes.
     #[schemars(with = "schema::QuantityText")]
     pub size: Bytes,
+}
+
+/// Hardware of the node or host that a machine has for itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NormalizedHardware {
+    /// Model of the CPU. Absent: the backend's own choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::CpuModelName>")]
+    pub cpu_model: Option<String>,
+    /// Whether each vCPU has a processor of the node for itself. Absent: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dedicated_cpu: bool,
+    /// Devices of the node, in the order in which the guest has them. Absent: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = bounds::DEVICES_MAX))]
+    pub devices: Vec<NormalizedDevice>,
+    /// Size of the huge pages of the memory. Absent: ordinary pages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hugepages: Option<HugepageSize>,
+}
+
+impl NormalizedHardware {
+    /// The hardware, if it is anything.
+    pub fn if_any(self) -> Option<Self> {
+        (self != Self::default()).then_some(self)
+    }
+}
+
+/// A device of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NormalizedDevice {
+    /// Name of the resource that nodes offer.
+    #[schemars(with = "schema::ResourceName")]
+    pub device_name: String,
+    /// How the guest gets it, as KubeVirt permits it.
+    pub kind: DeviceKind,
+    /// Name of the device.
+    #[schemars(with = "schema::Label")]
+    pub name: String,
+}
+
+/// Devices as text: `name=resource`.
+pub fn devices_text(devices: &[NormalizedDevice]) -> String {
+    let text = |it: &NormalizedDevice| format!("{}={}", it.name, it.device_name);
+    let texts: Vec<_> = devices.iter().map(text).collect();
+    if texts.is_empty() {
+        return "none".to_owned();
+    }
+    texts.join(",")
 }
 
 /// Firmware of a machine.
@@ -366,6 +448,10 @@ pub struct NormalizedPlacement {
     /// Group of Machines of the namespace that are kept apart. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anti_affinity_group: Option<NormalizedGroup>,
+    /// Name of the PriorityClass of the guest's pod; on KubeVirt only. Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::ObjectName>")]
+    pub priority_class_name: Option<String>,
     /// Taints of nodes that the machine may run on all the same; on KubeVirt only. Absent: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = bounds::TOLERATIONS_MAX))]
@@ -376,11 +462,15 @@ impl NormalizedPlacement {
     /// The placement with these parts; `None` if there are none.
     pub fn of(
         anti_affinity_group: Option<NormalizedGroup>,
+        priority_class_name: Option<String>,
         tolerations: Vec<NormalizedToleration>,
     ) -> Option<Self> {
-        let says_something = anti_affinity_group.is_some() || !tolerations.is_empty();
+        let says_something = anti_affinity_group.is_some()
+            || priority_class_name.is_some()
+            || !tolerations.is_empty();
         says_something.then_some(Self {
             anti_affinity_group,
+            priority_class_name,
             tolerations,
         })
     }

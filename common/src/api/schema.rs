@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use crate::bounds::{
-    ADDRESS_MAX, DIGEST_MAX, HOST_URI_MAX, INTERFACE_NAME_MAX, LABEL_KEY_MAX, NAME_MAX,
-    OBJECT_FIELDS_MAX, OBJECT_NAME_MAX, QUANTITY_MAX, RANGE_MAX, SERIAL_MAX, TEMPLATE_DATA_MAX,
-    TEXT_MAX, TIME_ZONE_MAX, USER_DATA_MAX, VLAN_RANGE_MAX,
+    ADDRESS_MAX, CPU_MODEL_MAX, DIGEST_MAX, HOST_URI_MAX, INTERFACE_NAME_MAX, LABEL_KEY_MAX,
+    NAME_MAX, OBJECT_FIELDS_MAX, OBJECT_NAME_MAX, QUANTITY_MAX, RANGE_MAX, SERIAL_MAX,
+    TEMPLATE_DATA_MAX, TEXT_MAX, TIME_ZONE_MAX, USER_DATA_MAX, VLAN_RANGE_MAX,
 };
 
 /// DNS label, RFC 1123.
@@ -95,6 +95,12 @@ text_schemas! {
     DiskSerial = { "minLength": 1, "maxLength": SERIAL_MAX, "pattern": "^[A-Za-z0-9_.+-]+$" }
     /// The name of an IANA time zone with its area, or UTC.
     TimeZoneName = { "maxLength": TIME_ZONE_MAX, "pattern": "^(UTC|[A-Z][A-Za-z]+(/[A-Za-z0-9_+-]+)+)$" }
+    /// The name of a CPU model of libvirt, host-model or host-passthrough.
+    CpuModelName = { "minLength": 1, "maxLength": CPU_MODEL_MAX, "pattern": "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$" }
+    /// The name of a resource of nodes: a name of at most 63 characters after a DNS prefix.
+    ResourceName = { "minLength": 1, "maxLength": LABEL_KEY_MAX, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$" }
+    /// A pattern for names of resources of nodes; `*` stands for any characters.
+    ResourceGlob = { "minLength": 1, "maxLength": LABEL_KEY_MAX, "pattern": "^[-A-Za-z0-9_./*]+$" }
     /// The name of a Linux bridge.
     BridgeName = { "minLength": 1, "maxLength": INTERFACE_NAME_MAX, "pattern": "^[^\\s/:]+$" }
     /// The URI of a libvirt host.

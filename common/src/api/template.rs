@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::cel;
 use super::choice::{BootDevice, Drivers, EvictionStrategy, OsFamily};
 use super::machine::{
-    Console, Disk, Domain, Network, Placement, Resources, TemplateCloudInit, TemplateDisplay,
+    Console, Device, Disk, Domain, Network, Placement, Resources, TemplateCloudInit,
+    TemplateDisplay,
 };
 use super::schema;
 use crate::bounds;
@@ -79,6 +80,10 @@ pub struct MachineTemplateSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<BootDevice>>", length(max = bounds::BOOT_ORDER_MAX), extend("x-kubernetes-list-type" = "atomic", "x-kubernetes-validations" = [cel::named_once()]))]
     pub boot_order: Option<Vec<String>>,
+    /// Devices of the node, with the fields of a Machine, at most 16.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = bounds::DEVICES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub devices: Option<Vec<Device>>,
     /// Virtual hardware, with the fields of a Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<Domain>,
@@ -122,6 +127,10 @@ pub struct TemplateContent {
     /// Whether a deletion of the Machine is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_protection: Option<bool>,
+    /// Devices of the template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = bounds::DEVICES_MAX))]
+    pub devices: Option<Vec<Device>>,
     /// Disks of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::DISKS_MAX))]
@@ -168,6 +177,7 @@ impl From<MachineTemplateSpec> for TemplateContent {
             os,
             drivers,
             resources,
+            devices,
             disks,
             networks,
             boot_order,
@@ -184,6 +194,7 @@ impl From<MachineTemplateSpec> for TemplateContent {
             cloud_init,
             console,
             deletion_protection,
+            devices,
             disks,
             display,
             domain,

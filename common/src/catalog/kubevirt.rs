@@ -1,11 +1,14 @@
-//! What the installed KubeVirt offers: its release, its feature gates, and whether it migrates guests by itself.
+//! What the installed KubeVirt offers: its release, its feature gates, the devices that it permits, and whether it migrates
+//! guests by itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::api::choice::DeviceKind;
 
 /// A minor release of KubeVirt, such as 1.9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +58,14 @@ pub const VIDEO_CONFIG: Feature = Feature {
     general: Some(Release(1, 9)),
 };
 
+/// Host devices that are no graphics processors, which USB devices are given by.
+pub const HOST_DEVICES: Feature = Feature {
+    gate: "HostDevices",
+    since: Release(0, 36),
+    beta: None,
+    general: None,
+};
+
 /// Why KubeVirt does not offer a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lacking {
@@ -75,6 +86,9 @@ pub struct KubevirtRow {
     pub disabled: BTreeSet<String>,
     /// Whether KubeVirt migrates a guest by itself so that a change takes effect.
     pub migrates: bool,
+    /// Devices that it permits, by name of the resource of nodes.
+    #[serde(default)]
+    pub devices: BTreeMap<String, DeviceKind>,
 }
 
 impl KubevirtRow {
@@ -92,6 +106,7 @@ impl KubevirtRow {
                 .map(str::to_owned)
                 .collect(),
             migrates: texts(methods).any(|method| method == "LiveMigrate"),
+            devices: permitted_devices(&spec["configuration"]["permittedHostDevices"]),
         }
     }
 
@@ -109,6 +124,19 @@ impl KubevirtRow {
             reached(feature.general) || is_default || self.enabled.contains(feature.gate);
         (!is_offered).then_some(Lacking::Gate(feature.gate))
     }
+}
+
+fn permitted_devices(permitted: &Value) -> BTreeMap<String, DeviceKind> {
+    let lists = [
+        ("pciHostDevices", DeviceKind::Pci),
+        ("mediatedDevices", DeviceKind::Pci),
+        ("usb", DeviceKind::Usb),
+    ];
+    let devices = lists.into_iter().flat_map(|(list, kind)| {
+        let items = permitted[list].as_array().into_iter().flatten();
+        items.filter_map(move |item| Some((item["resourceName"].as_str()?.to_owned(), kind)))
+    });
+    devices.collect()
 }
 
 fn texts(list: &Value) -> impl Iterator<Item = &str> {
@@ -135,6 +163,10 @@ mod tests {
             "workloadUpdateStrategy": {"workloadUpdateMethods": ["Evict", "LiveMigrate"]},
             "configuration": {"developerConfiguration": {
                 "featureGates": ["HostDevices", 5], "disabledFeatureGates": ["Template"],
+            }, "permittedHostDevices": {
+                "pciHostDevices": [{"pciVendorSelector": "10DE:20B0", "resourceName": "nvidia.com/A100"}, 5],
+                "mediatedDevices": [{"mdevNameSelector": "GRID T4-1Q", "resourceName": "nvidia.com/T4-1Q"}],
+                "usb": [{"resourceName": "kubevirt.io/token", "selectors": []}],
             }},
         });
         let read = KubevirtRow::new(&spec, &json!({"observedKubeVirtVersion": "v1.9.0"}));
@@ -143,6 +175,12 @@ mod tests {
             enabled: ["HostDevices".to_owned()].into(),
             disabled: ["Template".to_owned()].into(),
             migrates: true,
+            devices: [
+                ("kubevirt.io/token".to_owned(), DeviceKind::Usb),
+                ("nvidia.com/A100".to_owned(), DeviceKind::Pci),
+                ("nvidia.com/T4-1Q".to_owned(), DeviceKind::Pci),
+            ]
+            .into(),
         };
         assert_eq!(read, expected);
         let spec = json!({"workloadUpdateStrategy": {"workloadUpdateMethods": 5}});

@@ -7,7 +7,8 @@
 //! segments   which network cards receive each other's frames
 //! claims     PersistentVolumeClaims and the Machines that they were created for
 //! hosts      what each libvirt host offers
-//! kubevirt   the release of KubeVirt and its feature gates
+//! kubevirt   the release of KubeVirt, its feature gates and the devices that it permits
+//! nodes      what the nodes of the cluster offer to guests
 //! policies   MachinePolicies, and the labels of namespaces by which they are selected
 //! ```
 
@@ -18,6 +19,7 @@ mod ipam;
 mod kept;
 mod kubevirt;
 mod machines;
+mod nodes;
 mod policies;
 mod segments;
 mod unreadable;
@@ -35,9 +37,10 @@ pub use self::kept::{
     Asking, Counted, KeptByNamespace, kept_by_namespace, kept_disks, usage_beside,
     usage_of_namespace,
 };
-pub use self::kubevirt::{Feature, KubevirtRow, Lacking, Release, VIDEO_CONFIG};
+pub use self::kubevirt::{Feature, HOST_DEVICES, KubevirtRow, Lacking, Release, VIDEO_CONFIG};
 pub(crate) use self::machines::volume_key;
 pub use self::machines::{Card, ClaimUser, MachineName, MachineRow, Machines, OtherCard};
+pub use self::nodes::{NodeNeed, NodeRow};
 pub use self::policies::{Bridge, Labels, Limits, Policy, Quota, policies_of, vlan_range};
 pub use self::segments::Segment;
 pub use self::usage::{Usage, amount};
@@ -112,6 +115,10 @@ pub trait Catalog {
     fn hosts(&self) -> Vec<Arc<HostRow>>;
     /// How KubeVirt is configured; `None`: it is not installed, or that is not known.
     fn kubevirt(&self) -> Option<Arc<KubevirtRow>>;
+    /// Names of all PriorityClasses, in any order; `None`: they are not known. Called only if a Machine names one.
+    fn priority_classes(&self) -> Option<Vec<String>>;
+    /// Whether a node offers what a guest needs; `None`: the nodes are not known.
+    fn is_offered_by_nodes(&self, need: NodeNeed<'_>) -> Option<bool>;
     /// The derived MAC address of a network card whose spec has none.
     fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac;
     /// The cards of other Machines of all namespaces that have this address, on whichever segment.
@@ -213,6 +220,10 @@ pub struct StaticCatalog {
     pub hosts: Vec<Arc<HostRow>>,
     /// How KubeVirt is configured.
     pub kubevirt: Option<Arc<KubevirtRow>>,
+    /// Names of PriorityClasses; `None`: they are not known.
+    pub priority_classes: Option<Vec<String>>,
+    /// Nodes; `None`: they are not known.
+    pub nodes: Option<Vec<NodeRow>>,
     /// Uid of the cluster, from which MAC addresses are derived.
     pub cluster: String,
     /// Machines of all namespaces.
@@ -272,6 +283,15 @@ impl Catalog for StaticCatalog {
 
     fn kubevirt(&self) -> Option<Arc<KubevirtRow>> {
         self.kubevirt.clone()
+    }
+
+    fn priority_classes(&self) -> Option<Vec<String>> {
+        self.priority_classes.clone()
+    }
+
+    fn is_offered_by_nodes(&self, need: NodeNeed<'_>) -> Option<bool> {
+        let nodes = self.nodes.as_ref()?;
+        Some(nodes.iter().any(|node| node.offers(need)))
     }
 
     fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac {
@@ -337,11 +357,11 @@ fn built_in_row(cores: i64, memory: &str, root: &str) -> TemplateRow {
                     cores: Some(cores),
                     threads: Some(1),
                     sockets: Some(1),
-                    max_sockets: None,
+                    ..Cpu::default()
                 }),
                 memory: Some(Memory {
                     size: Some(memory.to_owned()),
-                    max_size: None,
+                    ..Memory::default()
                 }),
             }),
             disks: Some(vec![Disk {

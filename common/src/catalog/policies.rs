@@ -52,6 +52,14 @@ pub struct Policy {
     pub reclaim_policies: Option<Vec<ReclaimPolicy>>,
     /// Reclaim policy of disks that name none.
     pub default_reclaim_policy: Option<ReclaimPolicy>,
+    /// Whether vCPUs may have processors for themselves.
+    pub allows_dedicated_cpu: bool,
+    /// Whether memory may consist of huge pages.
+    pub allows_hugepages: bool,
+    /// Patterns for names of resources of devices.
+    pub devices: Option<Vec<Glob>>,
+    /// Patterns for names of PriorityClasses.
+    pub priority_classes: Option<Vec<Glob>>,
     /// Limits of one Machine.
     pub limits: Limits,
     /// Limits of all Machines of a namespace together.
@@ -209,12 +217,14 @@ impl Policy {
             libvirt_hosts,
             images,
             reclaim_policies,
+            hardware,
             limits,
             quota,
         } = spec;
         let (templates, networks) = (templates.unwrap_or_default(), networks.unwrap_or_default());
         let images = images.unwrap_or_default();
         let reclaim = reclaim_policies.unwrap_or_default();
+        let hardware = hardware.unwrap_or_default();
         Some(Self {
             name,
             selector: Selector::of(namespace_selector?)?,
@@ -235,6 +245,10 @@ impl Policy {
             volumes: globs(images.volumes),
             reclaim_policies: list(reclaim.allow, ReclaimPolicy::parse),
             default_reclaim_policy: reclaim.default.as_deref().and_then(ReclaimPolicy::parse),
+            allows_dedicated_cpu: hardware.dedicated_cpu.unwrap_or(true),
+            allows_hugepages: hardware.hugepages.unwrap_or(true),
+            devices: globs(hardware.devices),
+            priority_classes: globs(hardware.priority_classes),
             limits: Limits::of(&limits.unwrap_or_default()),
             quota: Quota::of(&quota.unwrap_or_default()),
         })

@@ -16,7 +16,7 @@ pub(crate) use hash::hash;
 pub use hash::intent_hash;
 pub use merge::{Base, Filled, Item, Leaf, Merged, Named};
 
-use crate::api::choice::{Backend, FirmwareType, OsFamily, ReclaimPolicy};
+use crate::api::choice::{Backend, DeviceKind, FirmwareType, OsFamily, ReclaimPolicy};
 use crate::api::machine::MachineSpec;
 use crate::api::machine_image::PinnedImage;
 use crate::api::normalized::{Normalized, TemplatePin};
@@ -81,6 +81,16 @@ pub struct Pins {
     pub unspecified_efi_state: bool,
     /// Defaults that a MachineImage decided when the Machine was made.
     pub defaults: ImageDefaults,
+    /// How KubeVirt gives devices of nodes to guests, by name of the resource. Others are PCI devices.
+    pub device_kinds: BTreeMap<String, DeviceKind>,
+}
+
+impl Pins {
+    /// How KubeVirt gives a device to a guest.
+    pub(crate) fn device_kind(&self, resource: &str) -> DeviceKind {
+        let kind = self.device_kinds.get(resource);
+        kind.copied().unwrap_or(DeviceKind::Pci)
+    }
 }
 
 /// Defaults that the MachineImage decides which a machine boots from. A Machine keeps them when its boot order or its
@@ -121,6 +131,7 @@ pub fn pins_of(block: &Normalized) -> Pins {
         disks_without_serial: disks_without_serial(Some(block)),
         unspecified_efi_state: unspecified_efi_state(Some(block)),
         defaults: defaults_of(block),
+        device_kinds: device_kinds_in(block),
         template: match &block.template {
             Some(pin) => TemplateChoice::Pinned(Box::new(pin.clone())),
             None => TemplateChoice::None,
@@ -131,6 +142,14 @@ pub fn pins_of(block: &Normalized) -> Pins {
             .filter_map(|(name, class)| Some((name.clone(), class?.clone())))
             .collect(),
     }
+}
+
+/// How the block gives devices of nodes to the guest, by name of the resource.
+pub(crate) fn device_kinds_in(block: &Normalized) -> BTreeMap<String, DeviceKind> {
+    let devices = block.devices().iter();
+    devices
+        .map(|device| (device.device_name.clone(), device.kind))
+        .collect()
 }
 
 /// Names of the disks of a block, if there is one, that have no serial number.

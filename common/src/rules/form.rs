@@ -211,7 +211,7 @@ pub(crate) fn invalid_libvirt_name(path: FieldPath, text: &str) -> Violation {
 }
 
 /// Whether `text` can be the name of a label, or a value that is not empty.
-fn is_label_name(text: &str) -> bool {
+pub(crate) fn is_label_name(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     let outer = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
     text.len() <= NAME_MAX
@@ -242,6 +242,11 @@ fn is_label_key(key: &str) -> bool {
         .split_once('/')
         .map_or((None, key), |(prefix, name)| (Some(prefix), name));
     is_label_name(name) && prefix.is_none_or(is_object_name)
+}
+
+/// Whether `text` can be the name of a resource of nodes that is no resource of Kubernetes itself: with a prefix.
+pub(crate) fn is_resource_name(text: &str) -> bool {
+    text.contains('/') && is_label_key(text)
 }
 
 fn is_label_value(value: &str) -> bool {

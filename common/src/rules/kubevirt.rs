@@ -5,15 +5,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::choice::{Backend, Choice as _, DisplayType};
+use crate::api::choice::{Backend, Choice as _, DeviceKind, DisplayType};
 use crate::api::normalized::Normalized;
-use crate::catalog::{Lacking, VIDEO_CONFIG};
+use crate::catalog::{HOST_DEVICES, KubevirtRow, Lacking, VIDEO_CONFIG};
 use crate::code::Code;
+use crate::field_path::FieldPath;
 use crate::normalize::Leaf;
 use crate::violation::Findings;
 
-use super::display;
 use super::rule::{Check, Lookup, rules};
+use super::{display, hardware};
 
 rules! {
     "machine" Check::Lookup(offered), on MACHINES, Always {
@@ -32,8 +33,10 @@ fn offered(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut
     let Some(kubevirt) = lookup.catalog.kubevirt() else {
         return;
     };
-    for (field, feature) in [(video(lookup), &VIDEO_CONFIG)] {
-        let lacking = field.and_then(|leaf| Some((leaf.path, kubevirt.lacks(feature)?)));
+    let video = video(lookup).map(|leaf| leaf.path);
+    let usb = usb_device(lookup, &kubevirt);
+    for (field, feature) in [(video, &VIDEO_CONFIG), (usb, &HOST_DEVICES)] {
+        let lacking = field.and_then(|path| Some((path, kubevirt.lacks(feature)?)));
         let Some((path, lacking)) = lacking else {
             continue;
         };
@@ -60,4 +63,15 @@ fn video<'a>(lookup: &Lookup<'a>) -> Option<Leaf<&'a str>> {
     let is_kept = stored.is_some_and(|stored| leaf.value == Some(stored.as_str()));
     let has_none = display::kind(lookup.merged).value == Some(DisplayType::None.as_str());
     (leaf.value.is_some() && !is_kept && !has_none).then_some(leaf)
+}
+
+/// The first requested USB device that the machine does not have.
+fn usb_device(lookup: &Lookup<'_>, kubevirt: &KubevirtRow) -> Option<FieldPath> {
+    let stored = lookup.stored.map(Normalized::devices).unwrap_or_default();
+    let mut names = hardware::device_names(lookup.merged);
+    let found = names.find(|(_, name)| {
+        let is_kept = stored.iter().any(|device| device.device_name == *name);
+        kubevirt.devices.get(*name) == Some(&DeviceKind::Usb) && !is_kept
+    });
+    found.map(|(path, _)| path)
 }

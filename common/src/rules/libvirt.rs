@@ -11,7 +11,7 @@ use crate::normalize::{Filled, Item};
 use crate::violation::{Findings, Kind, Violation};
 
 use super::rule::{Check, Lookup, rules};
-use super::{disks, machine, placement};
+use super::{disks, hardware, machine, placement};
 
 rules! {
     "libvirt" Check::Lookup(bound_volumes), on MACHINES, Always {
@@ -36,6 +36,18 @@ rules! {
         Refuse TolerationsNeedKubevirt = "A Machine on libvirt tolerates taints of nodes."
             because "A libvirt host has no taints."
             fix "Drop `placement.tolerations` and select hosts with `nodeSelector`, or use `backend: kubevirt`."
+            crd Some,
+    }
+    "libvirt" Check::Lookup(priority_class), on MACHINES, Always {
+        Refuse PriorityClassNeedsKubevirt = "A Machine on libvirt names a PriorityClass."
+            because "No guest gives way to another one on a libvirt host."
+            fix "Drop `placement.priorityClassName`, or use `backend: kubevirt`."
+            crd Some,
+    }
+    "libvirt" Check::Lookup(hardware_of_nodes), on MACHINES, Always {
+        Refuse HardwareNeedsKubevirt = "A Machine on libvirt requests dedicated CPUs or devices of a node."
+            because "A LibvirtHost offers neither processors nor devices to single machines."
+            fix "Drop the field, or use `backend: kubevirt`."
             crd Some,
     }
     "libvirt" Check::Lookup(ignored_fields), on MACHINES, Always {
@@ -93,6 +105,40 @@ fn tolerations(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: 
         let code = Code::TolerationsNeedKubevirt;
         let fault = Violation::new(leaf.path, code, Kind::Forbidden, detail);
         findings.deny(fault.given(FieldPath::field("backend")));
+    }
+}
+
+/// Rule [`Code::PriorityClassNeedsKubevirt`].
+fn priority_class(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    let leaf = placement::requested_priority_class(lookup.merged);
+    if lookup.is_on_libvirt() && leaf.value.is_some() {
+        let detail = "no guest gives way to another one on a libvirt host; drop it, or use backend: kubevirt";
+        let code = Code::PriorityClassNeedsKubevirt;
+        let fault = Violation::new(leaf.path, code, Kind::Forbidden, detail);
+        findings.deny(fault.given(FieldPath::field("backend")));
+    }
+}
+
+/// Rule [`Code::HardwareNeedsKubevirt`].
+fn hardware_of_nodes(
+    lookup: &Lookup<'_>,
+    _: &mut BTreeMap<String, String>,
+    findings: &mut Findings,
+) {
+    let dedicated = hardware::dedicated(lookup.merged);
+    let devices = hardware::devices(lookup.merged);
+    let is_named = devices.value.is_some_and(|devices| !devices.is_empty());
+    let requested = [
+        (dedicated.path, dedicated.value == Some(true)),
+        (devices.path, is_named),
+    ];
+    for (path, _) in requested.iter().filter(|(_, is_requested)| *is_requested) {
+        if lookup.is_on_libvirt() {
+            let detail = "a LibvirtHost offers neither processors nor devices to single machines; drop it, or use backend: kubevirt";
+            let code = Code::HardwareNeedsKubevirt;
+            let fault = Violation::new(*path, code, Kind::Forbidden, detail);
+            findings.deny(fault.given(FieldPath::field("backend")));
+        }
     }
 }
 

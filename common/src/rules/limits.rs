@@ -4,9 +4,9 @@
 use super::rule::{Check, Parts, Subject, rules};
 use crate::api::machine::{CloudInit, OpenObject};
 use crate::bounds::{
-    CARD_ADDRESSES_MAX, CDROMS_MAX, DISKS_MAX, DNS_MAX, HOST_CLASSES_MAX, HOST_NETWORKS_MAX,
-    HOST_SOURCES_MAX, HOST_VLANS_MAX, LABELS_MAX, NETWORKS_MAX, POLICY_ITEMS_MAX, RANGES_MAX,
-    SEARCH_DOMAINS_MAX, SUBNETS_MAX, TEXT_MAX, TOLERATIONS_MAX,
+    CARD_ADDRESSES_MAX, CDROMS_MAX, DEVICES_MAX, DISKS_MAX, DNS_MAX, HOST_CLASSES_MAX,
+    HOST_NETWORKS_MAX, HOST_SOURCES_MAX, HOST_VLANS_MAX, LABELS_MAX, NETWORKS_MAX,
+    POLICY_ITEMS_MAX, RANGES_MAX, SEARCH_DOMAINS_MAX, SUBNETS_MAX, TEXT_MAX, TOLERATIONS_MAX,
 };
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -43,6 +43,7 @@ pub(crate) fn truncate_machine(spec: &mut Json<'_>, findings: &mut Findings) {
     items(spec, "disks", DISKS_MAX, findings);
     items(spec, "networks", NETWORKS_MAX, findings);
     items(spec, "cdroms", CDROMS_MAX, findings);
+    items(spec, "devices", DEVICES_MAX, findings);
     of_each(
         spec,
         ("networks", "ipAddresses"),
@@ -130,6 +131,8 @@ pub(crate) fn truncate_policy(spec: &mut Json<'_>, findings: &mut Findings) {
         ("images", "sources", "images.sources"),
         ("images", "volumes", "images.volumes"),
         ("reclaimPolicies", "allow", "reclaimPolicies.allow"),
+        ("hardware", "devices", "hardware.devices"),
+        ("hardware", "priorityClasses", "hardware.priorityClasses"),
     ] {
         if let Some(Json::List(list)) = spec.get_mut(field).and_then(|it| it.get_mut(list)) {
             truncate(list, FieldPath::field(path), POLICY_ITEMS_MAX, findings);

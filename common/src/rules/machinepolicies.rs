@@ -4,7 +4,9 @@ use crate::api::choice::{Backend, Choice as _, ReclaimPolicy, SelectorOperator};
 use crate::api::machine_policy::{
     LabelRequirement, MachineLimits, MachinePolicySpec, NamespaceQuota, NamespaceSelector,
 };
-use crate::bounds::{INTERFACE_NAME_MAX, NAME_MAX, OBJECT_NAME_MAX, VLAN_MAX, VLAN_MIN};
+use crate::bounds::{
+    INTERFACE_NAME_MAX, LABEL_KEY_MAX, NAME_MAX, OBJECT_NAME_MAX, VLAN_MAX, VLAN_MIN,
+};
 use crate::catalog::vlan_range;
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -188,7 +190,7 @@ fn reclaim_policies(spec: &MachinePolicySpec, findings: &mut Findings) {
     }
 }
 
-/// Rule [`Code::InvalidPattern`] for names of templates, storage classes, images and volumes.
+/// Rule [`Code::InvalidPattern`] for names of templates, storage classes, images, volumes, devices and PriorityClasses.
 fn patterns(spec: &MachinePolicySpec, findings: &mut Findings) {
     let templates = spec.templates.as_ref().and_then(|it| it.allow.as_ref());
     let classes = spec
@@ -197,7 +199,12 @@ fn patterns(spec: &MachinePolicySpec, findings: &mut Findings) {
         .and_then(|it| it.allow.as_ref());
     let names = spec.images.as_ref().and_then(|it| it.names.as_ref());
     let volumes = spec.images.as_ref().and_then(|it| it.volumes.as_ref());
+    let hardware = spec.hardware.as_ref();
+    let devices = hardware.and_then(|it| it.devices.as_ref());
+    let priorities = hardware.and_then(|it| it.priority_classes.as_ref());
     for (field, texts, names) in [
+        ("hardware.devices", devices, Names::RESOURCES),
+        ("hardware.priorityClasses", priorities, Names::OBJECTS),
         ("templates.allow", templates, Names::TEMPLATES),
         ("storageClasses.allow", classes, Names::OBJECTS),
         ("images.names", names, Names::OBJECTS),
@@ -232,6 +239,11 @@ impl Names {
         max: OBJECT_NAME_MAX,
         characters: "any without '/' and control characters",
         has: |c| !c.is_control() && c != '/',
+    };
+    const RESOURCES: Self = Self {
+        max: LABEL_KEY_MAX,
+        characters: "letters, digits, '-', '_', '.', '/' and '*'",
+        has: |c| c.is_ascii_alphanumeric() || "-_./".contains(c),
     };
     const BRIDGES: Self = Self {
         max: INTERFACE_NAME_MAX,

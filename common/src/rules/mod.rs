@@ -24,6 +24,7 @@ mod existing_claims;
 mod firmware;
 pub(crate) mod form;
 pub(crate) mod guest_os;
+pub(crate) mod hardware;
 mod hosts;
 mod image_names;
 mod image_url;
@@ -41,6 +42,7 @@ mod names;
 mod networkconfigurations;
 mod networks;
 mod nic_addresses;
+mod offered;
 mod placement;
 mod policies;
 mod quantities;
@@ -61,6 +63,7 @@ pub use cloud_init::{CloudInitSchema, SchemaError};
 pub(crate) use disks::kept_reclaim_policies;
 pub(crate) use firmware::kept as kept_defaults;
 pub(crate) use image_names::kept as kept_images;
+pub(crate) use offered::device_kinds;
 pub use rule::{MissingNetworks, Rule, RuleStage, Settings};
 
 use crate::api::choice::{Backend, Choice as _, ReclaimPolicy};
@@ -90,6 +93,7 @@ pub const ALL: &[&[Rule]] = &[
     classes::RULES,
     libvirt::RULES,
     kubevirt::RULES,
+    offered::RULES,
     hosts::RULES,
     room::RULES,
     uniqueness::RULES,
@@ -99,6 +103,7 @@ pub const ALL: &[&[Rule]] = &[
     placement::RULES,
     guest_os::RULES,
     sizing::RULES,
+    hardware::RULES,
     disks::lists::RULES,
     disks::RULES,
     disks::existing::RULES,
@@ -122,6 +127,7 @@ pub const ALL: &[&[Rule]] = &[
     machinepolicies::RULES,
     machineimages::RULES,
     policies::choices::RULES,
+    policies::hardware::RULES,
     policies::limits::RULES,
     policies::networks::RULES,
     policies::quota::RULES,
@@ -129,10 +135,11 @@ pub const ALL: &[&[Rule]] = &[
 ];
 
 /// The families, in the order of the documentation. Each has a table of cases of its name.
-pub const FAMILIES: [&str; 19] = [
+pub const FAMILIES: [&str; 20] = [
     "form",
     "references",
     "sizing",
+    "hardware",
     "disks",
     "networks",
     "boot",
@@ -320,12 +327,13 @@ pub(crate) fn resolve(
             TemplateChoice::None | TemplateChoice::Unknown => None,
         },
         backend: parts.backend?,
-        placement: NormalizedPlacement::of(parts.group, parts.tolerations),
+        placement: NormalizedPlacement::of(parts.group, parts.priority_class, parts.tolerations),
         power_state: parts.power_state?,
         guest_shutdown_stops: merged.user().guest_shutdown_stops.unwrap_or(false),
         cpu: parts.cpu?,
         deletion_protection: merged.deletion_protection(),
         memory: parts.memory?,
+        hardware: parts.hardware.if_any(),
         machine_type: parts.machine_type?,
         firmware: parts.firmware?,
         tpm: parts.tpm,

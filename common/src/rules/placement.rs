@@ -1,4 +1,4 @@
-//! Where a Machine runs: in relation to others, and on which tainted nodes.
+//! Where a Machine runs: in relation to others, on which tainted nodes, and with which priority.
 
 use crate::api::choice::{GroupScope, TolerationOperator};
 use crate::api::machine::{AntiAffinityGroup, Placement, Toleration};
@@ -22,6 +22,7 @@ rules! {
             fix "Take one of the values that the message lists."
             crd All,
     }
+    "machine" Check::Part(priority_class), on MACHINES_AND_TEMPLATES, Always, and [InvalidObjectName] {}
     "machine" Check::Part(tolerations), on MACHINES_AND_TEMPLATES, Always, and [InvalidLabel] {
         Refuse UnsupportedTolerationOperator = "How a toleration compares the value of a taint is none of what can be."
             because "Only the values that the message lists exist."
@@ -36,6 +37,23 @@ rules! {
             fix "Correct the field as the message says."
             crd All,
     }
+}
+
+/// The PriorityClass that the Machine names, else that of the template.
+pub(super) fn requested_priority_class<'a>(merged: &Merged<'a>) -> Leaf<&'a str> {
+    let class = |placement: &'a Placement| placement.priority_class_name.as_deref();
+    merged.pick(
+        "placement.priorityClassName",
+        |spec| spec.placement.as_ref().and_then(class),
+        |content| content.placement.as_ref().and_then(class),
+    )
+}
+
+/// Rule [`Code::InvalidObjectName`].
+fn priority_class(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
+    let leaf = requested_priority_class(subject.merged);
+    form::object_name(leaf, findings);
+    parts.priority_class = leaf.value.map(str::to_owned);
 }
 
 /// The group that the Machine names, else that of the template: as a whole.

@@ -28,8 +28,8 @@ use crate::api::machine_policy::MachinePolicySpec;
 use crate::api::network::NetworkConfigurationSpec;
 use crate::api::normalized::{
     ExistingDisk, Firmware, Normalized, NormalizedCdrom, NormalizedConsole, NormalizedCpu,
-    NormalizedDisk, NormalizedDisplay, NormalizedFeatures, NormalizedGroup, NormalizedMemory,
-    NormalizedNetwork, NormalizedToleration, NormalizedTpm, TemplatePin,
+    NormalizedDisk, NormalizedDisplay, NormalizedFeatures, NormalizedGroup, NormalizedHardware,
+    NormalizedMemory, NormalizedNetwork, NormalizedToleration, NormalizedTpm, TemplatePin,
 };
 use crate::bounds::VCPUS_MAX;
 use crate::catalog::{Catalog, MachineName, Policy};
@@ -305,6 +305,7 @@ pub(crate) struct Parts {
     pub(crate) power_state: Option<PowerState>,
     pub(crate) cpu: Option<NormalizedCpu>,
     pub(crate) memory: Option<NormalizedMemory>,
+    pub(crate) hardware: NormalizedHardware,
     pub(crate) disks: Option<Vec<NormalizedDisk>>,
     pub(crate) existing_disks: Option<Vec<ExistingDisk>>,
     pub(crate) networks: Option<Vec<NormalizedNetwork>>,
@@ -325,6 +326,8 @@ pub(crate) struct Parts {
     /// Also `None` for a Machine in no group.
     pub(crate) group: Option<NormalizedGroup>,
     pub(crate) tolerations: Vec<NormalizedToleration>,
+    /// Also `None` for a Machine that names none.
+    pub(crate) priority_class: Option<String>,
     /// Also `None` for a Machine that says nothing about it.
     pub(crate) eviction_strategy: Option<EvictionStrategy>,
 }

@@ -263,7 +263,7 @@ pub(crate) fn largest_memory<'a>(merged: &Merged<'a>) -> Leaf<&'a str> {
     if max.value.is_some() { max } else { size }
 }
 
-fn memory_leaf<'a>(
+pub(super) fn memory_leaf<'a>(
     merged: &Merged<'a>,
     field: &'static str,
     get: fn(&'a Memory) -> Option<&'a str>,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use common::api::choice::{Backend, TemplateSource};
+use common::api::choice::{Backend, DeviceKind, TemplateSource};
 use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use common::api::machine_image::MachineImageSpec;
 use common::api::machine_policy::MachinePolicySpec;
@@ -12,7 +12,7 @@ use common::api::network::Ipam;
 use common::api::template::TemplateContent;
 use common::catalog::{
     Card, Claims, HostRow, ImageRow, KubevirtRow, Labels, MachineName, MachineRow, Machines,
-    NetworkRow, Policy, StaticCatalog, StorageClassRow, TemplateRow, Usage, amount,
+    NetworkRow, NodeRow, Policy, StaticCatalog, StorageClassRow, TemplateRow, Usage, amount,
 };
 use common::mac::Mac;
 use common::quantity::Bytes;
@@ -77,6 +77,8 @@ struct Cluster {
     #[serde(default)]
     policies: BTreeMap<String, MachinePolicySpec>,
     kubevirt: Option<KubeVirt>,
+    priority_classes: Option<Vec<String>>,
+    nodes: Option<Vec<Node>>,
     /// Labels of the namespace of every object.
     #[serde(default)]
     namespace: Labels,
@@ -89,6 +91,18 @@ struct KubeVirt {
     version: String,
     #[serde(default)]
     feature_gates: BTreeSet<String>,
+    /// How guests get the devices that it permits, by name of the resource.
+    #[serde(default)]
+    devices: BTreeMap<String, DeviceKind>,
+}
+
+/// A node.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[derive(Default)]
+struct Node {
+    labels: BTreeMap<String, String>,
+    allocatable: BTreeMap<String, String>,
 }
 
 /// Bridges and VLANs by name of the network.
@@ -200,8 +214,14 @@ impl From<Cluster> for StaticCatalog {
                 Arc::new(KubevirtRow {
                     version: kubevirt.version,
                     enabled: kubevirt.feature_gates,
+                    devices: kubevirt.devices,
                     ..KubevirtRow::default()
                 })
+            }),
+            priority_classes: cluster.priority_classes,
+            nodes: cluster.nodes.map(|nodes| {
+                let row = |node: Node| NodeRow::new(&node.labels, node.allocatable);
+                nodes.into_iter().map(row).collect()
             }),
             cluster: CLUSTER.to_owned(),
             machines: machines(cluster.machines),

@@ -12,7 +12,7 @@ use crate::harness::kind_name;
 use crate::paths::schema;
 
 /// The beginning of each CEL rule's message, and the codes under which the webhook refuses the same.
-const CEL: [(&str, &[Code]); 63] = [
+const CEL: [(&str, &[Code]); 66] = [
     ("an answer file is in place of", &[Code::SysprepExclusive]),
     ("persistent needs efi", &[Code::PersistentNeedsEfi]),
     (
@@ -140,6 +140,18 @@ const CEL: [(&str, &[Code]); 63] = [
         &[Code::MaxSocketsTooSmall],
     ),
     ("cores × threads × sockets must be", &[Code::TooManyVcpus]),
+    (
+        "a core of dedicated CPUs has at most two threads",
+        &[Code::TooManyDedicatedThreads],
+    ),
+    (
+        "no guest gives way to another one",
+        &[Code::PriorityClassNeedsKubevirt],
+    ),
+    (
+        "a LibvirtHost offers neither processors nor devices",
+        &[Code::HardwareNeedsKubevirt],
+    ),
     ("a disk with remove: true", &[Code::RemovedDiskHasFields]),
     (
         "selector and volumeName exclude",

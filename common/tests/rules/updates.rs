@@ -44,7 +44,18 @@ fn placed(field: Field) -> Value {
         Field::Tolerations => {
             json!({"placement": {"tolerations": [{"key": "gpu", "operator": "Exists"}]}})
         }
+        Field::PriorityClass => json!({"placement": {"priorityClassName": "high"}}),
         _ => json!({"nodeSelector": {"zone": "a"}}),
+    }
+}
+
+/// A field of what the machine has of its node or host for itself.
+fn of_node(field: Field) -> Value {
+    match field {
+        Field::CpuModel => json!({"resources": {"cpu": {"model": "Skylake-Server"}}}),
+        Field::DedicatedCpu => json!({"resources": {"cpu": {"dedicated": true}}}),
+        Field::Hugepages => json!({"resources": {"memory": {"hugepages": "2Mi"}}}),
+        _ => json!({"devices": [{"name": "gpu", "deviceName": "nvidia.com/A100"}]}),
     }
 }
 
@@ -128,9 +139,12 @@ fn changed(field: Field) -> Value {
         Field::ConsoleLog => json!({"console": {"log": true}}),
         Field::MachineType => json!({"domain": {"machine": {"type": "pc"}}}),
         Field::Efi | Field::PersistentEfi | Field::SecureBoot => bootloader(field),
-        Field::NodeSelector | Field::Group | Field::EvictionStrategy | Field::Tolerations => {
-            placed(field)
-        }
+        Field::NodeSelector
+        | Field::Group
+        | Field::EvictionStrategy
+        | Field::Tolerations
+        | Field::PriorityClass => placed(field),
+        Field::CpuModel | Field::DedicatedCpu | Field::Hugepages | Field::Devices => of_node(field),
         Field::Clock => json!({"domain": {"clock": {"timezone": "Europe/Oslo"}}}),
         Field::GracePeriod => json!({"terminationGracePeriodSeconds": 600}),
         Field::Tpm => json!({"domain": {"devices": {"tpm": {}}}}),
@@ -192,6 +206,9 @@ fn exists(field: Field, backend: Backend) -> bool {
             | Field::DiskShareable
             | Field::EvictionStrategy
             | Field::Tolerations
+            | Field::PriorityClass
+            | Field::DedicatedCpu
+            | Field::Devices
     );
     // KubeVirt has one machine type, and its screens take no password.
     let is_of_libvirt = matches!(field, Field::MachineType | Field::DisplayPassword);

@@ -78,6 +78,7 @@ pub fn block() -> Normalized {
             threads: 1,
             max_sockets: 1,
         },
+        hardware: None,
         memory: NormalizedMemory {
             size: Bytes::mib(2048),
             max_size: Bytes::mib(2048),

@@ -53,6 +53,7 @@ fn watch_installation(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
                 enabled,
                 disabled,
                 migrates,
+                devices: _,
             }) = new
             {
                 tracing::info!(

@@ -241,6 +241,7 @@ pub(super) fn pod_of(instance: &Value, node: Option<&str>) -> Value {
             "terminationGracePeriodSeconds": GRACE,
             "nodeName": node,
             "nodeSelector": spec["nodeSelector"],
+            "priorityClassName": spec["priorityClassName"],
             "tolerations": spec["tolerations"],
             "containers": [{"name": "compute", "image": IMAGE}],
             "volumes": claims,

@@ -26,6 +26,7 @@
 
 mod error;
 mod guest;
+mod hardware;
 mod hotplug;
 mod installation;
 mod launcher;

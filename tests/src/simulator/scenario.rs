@@ -27,6 +27,10 @@ pub enum Scenario {
     AntiAffinity,
     /// As `AntiAffinity`, because of the taints of the nodes.
     Tainted,
+    /// As `AntiAffinity`, because no node has a label that KubeVirt selects the node by.
+    NodeSelector,
+    /// As `AntiAffinity`, because no node has the huge pages or the device.
+    NoResource,
     /// No claim is ever bound. The classes bind immediately, so the pod exists and cannot be scheduled
     /// (`ErrorUnschedulable`).
     PvcPending,

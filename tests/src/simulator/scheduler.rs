@@ -1,4 +1,5 @@
-//! The node of a new pod: of those whose taints it tolerates and that its anti-affinity to other pods allows. As in
+//! The node of a new pod: of those whose taints it tolerates, that have the hardware and that its anti-affinity to other
+//! pods allows. As in
 //! Kubernetes, a rule about a label that no node has keeps nothing apart; the nodes here have no zones.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,6 +10,7 @@ use serde_json::Value;
 
 use super::{
     guest::{NODES, list, node_of, text},
+    hardware,
     scenario::Scenario,
 };
 
@@ -43,12 +45,23 @@ pub(super) async fn node(
             .flatten()
             .any(|taint| !is_tolerated(taint, tolerations))
     };
-    let nodes = nodes.list(&ListParams::default()).await?.items.into_iter();
-    let tainted: BTreeSet<_> = nodes.filter(refuses).map(|node| node.name_any()).collect();
-    let nodes = nodes_from(&node_of(instance)).filter(|node| !tainted.contains(node));
+    let mut obstacle = Scenario::Tainted;
+    let mut closed = BTreeSet::new();
+    for node in nodes.list(&ListParams::default()).await?.items {
+        if refuses(&node) {
+            closed.insert(node.name_any());
+        } else if let Some(found) = hardware::obstacle(&node, &instance["spec"]) {
+            // That of a node with the labels says more.
+            if obstacle != Scenario::NoResource {
+                obstacle = found;
+            }
+            closed.insert(node.name_any());
+        }
+    }
+    let nodes = nodes_from(&node_of(instance)).filter(|node| !closed.contains(node));
     let nodes: Vec<_> = nodes.collect();
     let Some(first) = nodes.first() else {
-        return Ok(Err(Scenario::Tainted));
+        return Ok(Err(obstacle));
     };
     let rules = &instance["spec"]["affinity"]["podAntiAffinity"];
     if rules.is_null() {

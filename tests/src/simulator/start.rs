@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     guest::{not_ready, running},
+    hardware,
     scenario::Scenario,
     vm_state_machine::{Change, Claims, Input, SLOW},
 };
@@ -120,6 +121,15 @@ fn with_pod(input: &Input<'_>, instance: &Value) -> Blocked {
         Scenario::Tainted => Some(vec![unschedulable(
             "0/3 nodes are available: 3 node(s) had untolerated taint(s).",
         )]),
+        Scenario::NodeSelector => Some(vec![unschedulable(
+            "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.",
+        )]),
+        Scenario::NoResource => {
+            let resources = hardware::resources(&instance["spec"]);
+            let lacking = resources.join(", 3 Insufficient ");
+            let message = format!("0/3 nodes are available: 3 Insufficient {lacking}.");
+            Some(vec![unschedulable(&message)])
+        }
         Scenario::ImagePull => Some(vec![image_error(instance)]),
         // The kubelet waits for it without a condition.
         _ if input.dependency_missing => Some(vec![]),

@@ -87,7 +87,7 @@ pub(crate) async fn env() -> (Environment, LogPosition) {
     (env, start)
 }
 
-/// An image that gets a status, and a Machine that names one which does not exist.
+/// An image that gets a status, and a Machine that names one and a PriorityClass which do not exist.
 async fn describe_image(env: &Environment) {
     let image = json!({
         "apiVersion": "vitistack.io/v1alpha1", "kind": "MachineImage",
@@ -96,7 +96,9 @@ async fn describe_image(env: &Environment) {
     });
     env.apply(&image).await;
     let disk = json!({"name": "root", "image": {"name": "debian-31"}});
-    let unknown = machine("unknown", &json!({"template": "small", "disks": [disk]}));
+    let placement = json!({"priorityClassName": "none-has-this-name"});
+    let unknown = json!({"template": "small", "disks": [disk], "placement": placement});
+    let unknown = machine("unknown", &unknown);
     env.lab.apply(&unknown).await.unwrap_err();
     let image = env.lab.objects(lab::objects::IMAGE, "");
     let described = |image: &Value| image["status"]["usedBy"] == 0;

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use common::catalog::{
     Asking, Catalog, ClaimHolder, ClaimUser, Claims, Counted, HostRow, ImageRow, KubevirtRow,
-    MachineName, Machines, NetworkRow,
+    MachineName, Machines, NetworkRow, NodeNeed,
 };
 use common::catalog::{Labels, OtherCard, Policy, StorageClassRow, TemplateRow};
 use common::catalog::{claim_holder, has_claim, policies_of, usage_beside};
@@ -15,7 +15,8 @@ use tokio::time::Instant;
 
 use super::admitted::Admitted;
 use super::rows::{
-    Classes, Hosts, Images, Installation, Namespaces, Networks, Policies, Templates,
+    Classes, Hosts, Images, Installation, Namespaces, Networks, Nodes, Policies, PriorityClasses,
+    Templates,
 };
 use super::table::Table;
 
@@ -40,6 +41,10 @@ pub struct Cache {
     pub policies: Arc<Table<Policies>>,
     /// The `KubeVirt` object, if KubeVirt is installed.
     pub kubevirt: Arc<Table<Installation>>,
+    /// Nodes, unless the role does not permit to read them.
+    pub nodes: Arc<Table<Nodes>>,
+    /// PriorityClasses, unless the role does not permit to read them.
+    pub priority_classes: Arc<Table<PriorityClasses>>,
     /// Labels of namespaces.
     pub namespaces: Arc<Table<Namespaces>>,
     /// Machines that were admitted a moment ago.
@@ -61,6 +66,8 @@ impl Default for Cache {
             hosts: Arc::new(Table::new("libvirthosts")),
             policies: Arc::new(Table::new("machinepolicies")),
             kubevirt: Arc::new(Table::new("kubevirts")),
+            nodes: Arc::new(Table::new("nodes")),
+            priority_classes: Arc::new(Table::new("priorityclasses")),
             namespaces: Arc::new(Table::new("namespaces")),
             admitted: Admitted::default(),
             cluster: OnceLock::new(),
@@ -69,8 +76,8 @@ impl Default for Cache {
 }
 
 impl Cache {
-    /// Whether every kind was listed once, KubeVirt's own apart, which a cluster may not have. Before that, an object that
-    /// is not in the cache may exist.
+    /// Whether every kind was listed once, apart from those that a cluster may not have or that a role of an earlier
+    /// release does not permit to read. Before that, an object that is not in the cache may exist.
     pub fn is_complete(&self) -> bool {
         self.templates.is_listed()
             && self.images.is_listed()
@@ -134,6 +141,17 @@ impl Catalog for Cache {
 
     fn kubevirt(&self) -> Option<Arc<KubevirtRow>> {
         self.kubevirt.read().clone()
+    }
+
+    fn priority_classes(&self) -> Option<Vec<String>> {
+        let classes = &self.priority_classes;
+        let is_known = classes.is_listed();
+        is_known.then(|| classes.read().iter().cloned().collect())
+    }
+
+    fn is_offered_by_nodes(&self, need: NodeNeed<'_>) -> Option<bool> {
+        let is_known = self.nodes.is_listed();
+        is_known.then(|| self.nodes.read().values().any(|node| node.offers(need)))
     }
 
     fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac {

@@ -10,6 +10,7 @@ use common::api::{MachineImage, MachineTemplate, NetworkConfiguration};
 use common::violation::Reference;
 use futures::future::{BoxFuture, join_all};
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::ListParams;
 use kube::{Api, Client};
@@ -96,6 +97,7 @@ fn name(reference: &Reference) -> Option<&str> {
         Reference::Template(name)
         | Reference::Image(name)
         | Reference::StorageClass(name)
+        | Reference::PriorityClass(name)
         | Reference::Network(name) => Some(name),
         Reference::Hosts | Reference::Namespace => None,
     }
@@ -114,6 +116,7 @@ fn kind(reference: &Reference) -> &'static str {
         Reference::Template(_) => "template",
         Reference::Image(_) => "image",
         Reference::StorageClass(_) => "storageclass",
+        Reference::PriorityClass(_) => "priorityclass",
         Reference::Network(_) => "network",
         Reference::Hosts => "hosts",
         Reference::Namespace => "namespace",
@@ -126,6 +129,7 @@ fn title(reference: &Reference) -> String {
         Reference::Template(name) => format!("MachineTemplate '{name}'"),
         Reference::Image(name) => format!("MachineImage '{name}'"),
         Reference::StorageClass(name) => format!("StorageClass '{name}'"),
+        Reference::PriorityClass(name) => format!("PriorityClass '{name}'"),
         Reference::Network(name) => format!("NetworkConfiguration '{name}'"),
         Reference::Hosts => "the list of LibvirtHosts".to_owned(),
         Reference::Namespace => "the labels of the namespace".to_owned(),
@@ -165,6 +169,11 @@ impl ApiLookup {
             Reference::StorageClass(name) => {
                 let class = Api::<StorageClass>::all(client).get_opt(name).await?;
                 class.map(|it| LiveRow::StorageClass(name.clone(), class_row(&it)))
+            }
+            Reference::PriorityClass(name) => {
+                let classes = Api::<PriorityClass>::all(client);
+                let found = classes.get_metadata_opt(name).await?;
+                found.map(|_| LiveRow::PriorityClass(name.clone()))
             }
             Reference::Network(name) => {
                 let network = Api::<NetworkConfiguration>::namespaced(client, namespace)

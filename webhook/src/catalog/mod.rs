@@ -12,6 +12,7 @@ mod claim;
 mod host;
 mod lookup;
 mod machine;
+mod node;
 mod overlay;
 mod rows;
 mod single_flight;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use common::catalog::{
     Asking, Catalog, ClaimHolder, ClaimUser, Counted, HostRow, ImageRow, KubevirtRow, MachineName,
-    NetworkRow,
+    NetworkRow, NodeNeed,
 };
 use common::catalog::{Labels, OtherCard, Policy, StorageClassRow, TemplateRow};
 use common::mac::Mac;
@@ -21,6 +21,8 @@ pub enum LiveRow {
     Image(String, Arc<ImageRow>),
     /// The storage class of this name.
     StorageClass(String, StorageClassRow),
+    /// The PriorityClass of this name.
+    PriorityClass(String),
     /// The network of this namespace and name.
     Network(String, String, NetworkRow),
     /// All hosts.
@@ -120,6 +122,19 @@ impl Catalog for Overlay<'_> {
 
     fn kubevirt(&self) -> Option<Arc<KubevirtRow>> {
         self.cache.kubevirt()
+    }
+
+    fn priority_classes(&self) -> Option<Vec<String>> {
+        let mut names = self.cache.priority_classes()?;
+        names.extend(self.live.iter().filter_map(|live| match live {
+            LiveRow::PriorityClass(name) => Some(name.clone()),
+            _ => None,
+        }));
+        Some(names)
+    }
+
+    fn is_offered_by_nodes(&self, need: NodeNeed<'_>) -> Option<bool> {
+        self.cache.is_offered_by_nodes(need)
     }
 
     fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac {

@@ -1,16 +1,17 @@
 //! The rows of each kind, and the index that finds them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use common::api::choice::TemplateSource;
 use common::api::{MachineImage, MachinePolicy, MachineTemplate, NetworkConfiguration};
 use common::catalog::{
     Claims, HostRow, ImageRow, KubevirtRow, Labels, MachineName, MachineRow, Machines, NetworkRow,
-    Policy, StorageClassRow, TemplateRow,
+    NodeRow, Policy, StorageClassRow, TemplateRow,
 };
 use common::mac::Mac;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -19,6 +20,7 @@ use kube::core::{DynamicObject, PartialObjectMeta};
 use super::claim::Claim;
 use super::host::Host;
 use super::machine::{Machine, Spec};
+use super::node::Node;
 use super::table::RowSet;
 
 /// Annotations that mark the default class. Kubernetes still accepts the second, older one.
@@ -47,6 +49,12 @@ pub(super) type Namespaces = HashMap<String, Labels>;
 
 /// The `KubeVirt` object, of which a cluster has one at most.
 pub(super) type Installation = Option<Arc<KubevirtRow>>;
+
+/// Nodes by name.
+pub(super) type Nodes = HashMap<String, NodeRow>;
+
+/// Names of PriorityClasses.
+pub(super) type PriorityClasses = BTreeSet<String>;
 
 /// Storage classes by name.
 #[derive(Debug, Default)]
@@ -238,6 +246,34 @@ impl RowSet<DynamicObject> for Installation {
 
     fn count(&self) -> usize {
         usize::from(self.is_some())
+    }
+}
+
+impl RowSet<Node> for Nodes {
+    fn insert(&mut self, node: Node) {
+        Self::insert(self, node.name_any(), node.row());
+    }
+
+    fn remove(&mut self, node: Node) {
+        Self::remove(self, &node.name_any());
+    }
+
+    fn count(&self) -> usize {
+        self.len()
+    }
+}
+
+impl RowSet<PartialObjectMeta<PriorityClass>> for PriorityClasses {
+    fn insert(&mut self, class: PartialObjectMeta<PriorityClass>) {
+        Self::insert(self, class.name_any());
+    }
+
+    fn remove(&mut self, class: PartialObjectMeta<PriorityClass>) {
+        Self::remove(self, &class.name_any());
+    }
+
+    fn count(&self) -> usize {
+        self.len()
     }
 }
 

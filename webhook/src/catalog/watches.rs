@@ -7,6 +7,7 @@ use std::time::Duration;
 use common::api::{MachineImage, MachinePolicy, MachineTemplate, NetworkConfiguration};
 use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
@@ -22,6 +23,7 @@ use super::cache::Cache;
 use super::claim::Claim;
 use super::host::Host;
 use super::machine::Machine;
+use super::node::Node;
 use super::rows::MachineEntry;
 use crate::watch::{WatchSink, follow, map_event};
 
@@ -30,7 +32,7 @@ use crate::watch::{WatchSink, follow, map_event};
 /// pages of 200, in the same time.
 const PAGE_SIZE: u32 = 200;
 
-/// Time between two questions whether the cluster has KubeVirt, which is installed rarely.
+/// Time between two questions whether the cluster has a kind, which is installed rarely.
 const SERVED_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Starts a watch for each kind that the rules may read. Returns the cache that they fill.
@@ -53,6 +55,10 @@ pub fn start(tasks: &mut Tasks, client: &Client, ready: &Checks) -> Arc<Cache> {
     watches.start::<NamespaceLabels, _>("namespaces", &cache.namespaces);
     watches.start_machines(&cache);
     watches.start_kubevirt(&cache);
+    let classes = Api::<PartialObjectMeta<PriorityClass>>::all(client.clone());
+    watches.start_if_served("priorityclasses", classes, &cache.priority_classes);
+    let nodes = Api::<Node>::all(client.clone());
+    watches.start_if_served("nodes", nodes, &cache.nodes);
     cache
 }
 
@@ -91,24 +97,33 @@ impl Watches<'_> {
         });
     }
 
-    /// Starts the watch on the `KubeVirt` object. Nothing waits for it: a cluster may not have KubeVirt, and a role of an
-    /// earlier release does not permit to read it.
+    /// Starts the watch on the `KubeVirt` object, which a cluster may not have.
     fn start_kubevirt(&mut self, cache: &Arc<Cache>) {
         let kind = GroupVersionKind::gvk("kubevirt.io", "v1", "KubeVirt");
         let kind = ApiResource::from_gvk_with_plural(&kind, "kubevirts");
         let api = Api::<DynamicObject>::all_with(self.client.clone(), &kind);
-        let sink = cache.kubevirt.clone();
-        self.tasks.spawn("kubevirts", async move {
+        self.start_if_served("kubevirts", api, &cache.kubevirt);
+    }
+
+    /// Starts a watch that nothing waits for: a cluster may not have the kind, and a role of an earlier release does not
+    /// permit to read it.
+    fn start_if_served<K, S>(&mut self, what: &'static str, api: Api<K>, sink: &Arc<S>)
+    where
+        K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+        S: WatchSink<K> + 'static,
+    {
+        let sink = sink.clone();
+        self.tasks.spawn(what, async move {
             until_served(&api).await;
-            let events = watcher(api, watcher::Config::default());
-            let synced = Checks::default().register("kubevirts");
-            follow(events, sink, "kubevirts", synced).await
+            let events = watcher(api, in_pages());
+            let synced = Checks::default().register(what);
+            follow(events, sink, what, synced).await
         });
     }
 }
 
 /// Waits until the cluster serves a kind and the role permits to list it.
-async fn until_served(api: &Api<DynamicObject>) {
+async fn until_served<K: Clone + DeserializeOwned + Debug>(api: &Api<K>) {
     let one = ListParams::default().limit(1);
     while api.list(&one).await.is_err() {
         sleep(SERVED_INTERVAL).await;

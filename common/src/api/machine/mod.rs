@@ -1,6 +1,7 @@
 //! `Machine`: a virtual machine as its user describes it.
 
 mod cloud_init;
+mod device;
 mod display;
 mod domain;
 mod network;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use self::cloud_init::{
     CloudInit, OpenObject, SecretKeyRef, Sysprep, TemplateCloudInit, is_object, is_text,
 };
+pub use self::device::Device;
 pub use self::display::{Console, Display, LocalSecretRef, TemplateDisplay};
 pub use self::domain::{
     Bootloader, Domain, DomainClock, DomainDevices, Features, FirmwareIntent, MachineKind, Tpm,
@@ -133,6 +135,12 @@ pub struct MachineSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::CDROMS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub cdroms: Option<Vec<Cdrom>>,
+
+    /// Devices of the node, at most 16, that the machine has for itself, such as graphics processors; they keep it from
+    /// being migrated. On KubeVirt only. Those of the template apply if the machine has none of its own. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = bounds::DEVICES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub devices: Option<Vec<Device>>,
 
     /// Data that cloud-init reads inside the guest at its first boot. User data and network configuration of the
     /// template apply as a whole if the machine has none of its own; metadata is merged by key. Default: none.

@@ -15,6 +15,11 @@ pub struct Placement {
     /// Group of Machines of the namespace that are kept apart. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anti_affinity_group: Option<AntiAffinityGroup>,
+    /// Name of the PriorityClass of the guest's pod: a guest of a higher priority takes the place of others when nodes
+    /// are full, also of other namespaces. On KubeVirt only. Default: none, so the cluster's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::ObjectName>")]
+    pub priority_class_name: Option<String>,
     /// Taints, at most 32, of the nodes that the machine may run on all the same, as in a Pod. On KubeVirt only. Default:
     /// none.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::choice::HugepageSize;
 use crate::api::{cel, schema};
 use crate::bounds;
 
@@ -27,6 +28,10 @@ pub struct Resources {
         "message": "maxSockets must be at least sockets"
     },
     {
+        "rule": "!has(self.dedicated) || !self.dedicated || !has(self.threads) || self.threads <= 2",
+        "message": "a core of dedicated CPUs has at most two threads"
+    },
+    {
         "rule": "(has(self.cores) ? self.cores : 1) * (has(self.threads) ? self.threads : 1) * (has(self.sockets) ? self.sockets : 1) <= 255 && (has(self.cores) ? self.cores : 1) * (has(self.threads) ? self.threads : 1) * (has(self.maxSockets) ? self.maxSockets : 1) <= 255",
         "message": "cores × threads × sockets must be at most 255"
     }
@@ -36,11 +41,21 @@ pub struct Cpu {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
     pub cores: Option<i64>,
+    /// Whether each vCPU has a processor of the node for itself. On KubeVirt only; at most two threads per core. Default:
+    /// the template's value, else false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dedicated: Option<bool>,
     /// Largest number of sockets that the running machine can get without a restart, if the backend
     /// supports it; at least sockets. Default: sockets.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
     pub max_sockets: Option<i64>,
+    /// Model of the CPU that the guest sees: host-model, host-passthrough, or a model of libvirt such as
+    /// Skylake-Server. Default: the template's value, else the choice of the backend: host-model on KubeVirt unless the
+    /// administrator changed it, host-passthrough on libvirt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::CpuModelName>")]
+    pub model: Option<String>,
     /// Number of sockets, from 1. Default: the template's value, else 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
@@ -56,6 +71,11 @@ pub struct Cpu {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = cel::memory()))]
 pub struct Memory {
+    /// Size of the huge pages that the memory consists of on its node or host: 2Mi or 1Gi. It divides size and maxSize.
+    /// Default: the template's value, else ordinary pages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<HugepageSize>")]
+    pub hugepages: Option<String>,
     /// Largest memory that the running machine can get without a restart, if the backend supports it:
     /// a quantity in bytes, from size to 12Ti. If it is more than size, both must be multiples of 2Mi.
     /// Default: size.

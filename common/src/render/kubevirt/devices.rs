@@ -1,11 +1,13 @@
 //! Disks, CD-ROM drives and network cards, each with its volume or network.
 
 use super::types::{
-    ClaimSource, Devices, Disk, DiskTarget, Input, Interface, Multus, Network, Present, Tpm, Video,
-    Volume,
+    ClaimSource, Devices, Disk, DiskTarget, HostDevice, Input, Interface, Multus, Network, Present,
+    Tpm, Video, Volume,
 };
 use super::volume::{claim_of_medium, medium};
-use crate::api::choice::{AccessMode, Choice as _, DiskBus, DisplayType, NicModel, OsFamily};
+use crate::api::choice::{
+    AccessMode, Choice as _, DeviceKind, DiskBus, DisplayType, NicModel, OsFamily,
+};
 use crate::api::normalized::{AnyDisk, Normalized, NormalizedCpu, NormalizedNetwork};
 use crate::names;
 use crate::render::identity::Identity;
@@ -150,6 +152,15 @@ pub(super) fn devices(block: &Normalized, disks: Vec<Disk>, interfaces: Vec<Inte
         name: "tablet".into(),
         r#type: "tablet".into(),
     });
+    let host_devices = |kind| {
+        let devices = block.devices().iter();
+        let devices = devices.filter(move |device| device.kind == kind);
+        let devices = devices.map(|device| HostDevice {
+            device_name: device.device_name.clone(),
+            name: device.name.clone(),
+        });
+        devices.collect()
+    };
     let has_display = block.display_type() != DisplayType::None;
     Devices {
         autoattach_graphics_device: (!has_display).then_some(false),
@@ -164,6 +175,8 @@ pub(super) fn devices(block: &Normalized, disks: Vec<Disk>, interfaces: Vec<Inte
         // need a restart.
         network_interface_multiqueue: (virtio && maximum.vcpus() > 1).then_some(true),
         disks,
+        gpus: host_devices(DeviceKind::Pci),
+        host_devices: host_devices(DeviceKind::Usb),
         inputs: tablet.into_iter().collect(),
         interfaces,
         rng: Some(Present {}),

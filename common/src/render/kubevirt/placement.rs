@@ -30,7 +30,7 @@ pub(super) fn labels(
     carried.chain(machine.labels()).chain(group).collect()
 }
 
-/// Annotations of the instance beside `revisions`: they say what the pod was started with. KubeVirt passes a change of the
+/// Annotations of the instance beside `revisions`: they say what the guest was started with. KubeVirt passes a change of the
 /// affinity on to a running instance, but not to its pod, and one of the labels to neither.
 pub(super) fn annotations(
     revisions: &BTreeMap<String, String>,
@@ -41,8 +41,10 @@ pub(super) fn annotations(
     let group = group.map(|text| (names::ANNOTATION_GROUP.to_owned(), text));
     let labels = (!carried.is_empty()).then(|| labels_text(carried));
     let labels = labels.map(|text| (names::ANNOTATION_LABELS.to_owned(), text));
+    let model = block.cpu_model().map(ToOwned::to_owned);
+    let model = model.map(|model| (names::ANNOTATION_CPU_MODEL.to_owned(), model));
     let revisions = revisions.clone().into_iter();
-    revisions.chain(group).chain(labels).collect()
+    revisions.chain(group).chain(labels).chain(model).collect()
 }
 
 /// The taints that the guest's pod tolerates.

@@ -118,6 +118,8 @@ objects! {
         networks: Vec<Network>,
         /// Labels of the nodes that the guest may run on.
         node_selector: BTreeMap<String, String>,
+        /// Name of the PriorityClass of the guest's pod; empty: the cluster's default.
+        priority_class_name: String,
         /// Seconds from the request to shut down until the power is cut; absent: KubeVirt's default.
         termination_grace_period_seconds: Option<u32>,
         /// Taints of nodes that the pod of the guest tolerates.
@@ -230,6 +232,10 @@ objects! {
         threads: u32,
         /// Largest number of sockets that the guest can have after hot-plugging.
         max_sockets: Option<u32>,
+        /// Whether each vCPU has a processor of the node for itself.
+        dedicated_cpu_placement: bool,
+        /// Model of the CPU; empty: KubeVirt chooses.
+        model: String,
     }
     /// Memory of a guest, as Kubernetes quantities.
     Memory {
@@ -237,6 +243,20 @@ objects! {
         guest: String,
         /// Largest memory that the guest can have after hot-plugging.
         max_guest: Option<String>,
+        /// Huge pages of the node that the memory consists of; absent: ordinary pages.
+        hugepages: Option<Hugepages>,
+    }
+    /// Huge pages of a node.
+    Hugepages {
+        /// Their size: `2Mi` or `1Gi`.
+        page_size: String,
+    }
+    /// A device of a node.
+    HostDevice {
+        /// Name of the resource that nodes offer.
+        device_name: String,
+        /// Name of the device in the guest's list.
+        name: String,
     }
     /// Machine type of a guest.
     MachineKind {
@@ -331,6 +351,10 @@ objects! {
         autoattach_pod_interface: Option<bool>,
         /// Disks and CD-ROM drives.
         disks: Vec<Disk>,
+        /// PCI devices and mediated devices of the node.
+        gpus: Vec<HostDevice>,
+        /// USB devices of the node.
+        host_devices: Vec<HostDevice>,
         /// Input devices besides keyboard and mouse.
         inputs: Vec<Input>,
         /// Network cards.

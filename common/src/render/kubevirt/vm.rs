@@ -7,8 +7,8 @@ use super::features;
 use super::identity::{machine_owner, metadata};
 use super::placement;
 use super::types::{
-    Cpu, Domain, InstanceSpec, MachineKind, Memory, Template, TemplateMetadata, VirtualMachine,
-    VirtualMachineSpec,
+    Cpu, Domain, Hugepages, InstanceSpec, MachineKind, Memory, Template, TemplateMetadata,
+    VirtualMachine, VirtualMachineSpec,
 };
 use crate::api::choice::{Choice as _, PowerState};
 use crate::api::normalized::{Normalized, NormalizedMemory};
@@ -63,7 +63,7 @@ pub fn virtual_machine(input: &VirtualMachineInput<'_>) -> VirtualMachine {
         machine: MachineKind {
             r#type: block.machine_type.as_str().to_owned(),
         },
-        memory: memory(block.memory),
+        memory: memory(block),
     };
     let spec = VirtualMachineSpec {
         run_strategy: run_strategy(block).to_owned(),
@@ -79,6 +79,7 @@ pub fn virtual_machine(input: &VirtualMachineInput<'_>) -> VirtualMachine {
                 eviction_strategy: block.on_eviction().as_str().to_owned(),
                 networks,
                 node_selector: block.node_selector.clone(),
+                priority_class_name: block.priority_class().unwrap_or_default().to_owned(),
                 termination_grace_period_seconds: block.termination_grace_period_seconds,
                 tolerations: placement::tolerations(block),
                 volumes,
@@ -118,13 +119,15 @@ fn cpu(block: &Normalized) -> Cpu {
         cores: cpu.cores,
         threads: cpu.threads,
         max_sockets: Some(cpu.max_sockets),
+        dedicated_cpu_placement: block.has_dedicated_cpus(),
+        model: block.cpu_model().unwrap_or_default().to_owned(),
     }
 }
 
 /// `maxGuest` is set for the same reason as `maxSockets`, but only if KubeVirt can hot-plug memory into
 /// this guest: it refuses the field otherwise (`ValidateLiveUpdateMemory`, v1.9).
-fn memory(memory: NormalizedMemory) -> Memory {
-    let NormalizedMemory { size, max_size } = memory;
+fn memory(block: &Normalized) -> Memory {
+    let NormalizedMemory { size, max_size } = block.memory;
     let pluggable = size >= HOTPLUG_MEMORY_MIN
         && [size, max_size]
             .iter()
@@ -132,5 +135,8 @@ fn memory(memory: NormalizedMemory) -> Memory {
     Memory {
         guest: size.to_string(),
         max_guest: pluggable.then(|| max_size.to_string()),
+        hugepages: block.hugepages().map(|size| Hugepages {
+            page_size: size.as_str().to_owned(),
+        }),
     }
 }

@@ -73,11 +73,13 @@ pub fn domain(input: &DomainInput<'_>) -> Domain {
         }),
         virt_type: input.virt_type,
         cpu_mode: input.cpu_mode,
+        cpu_model: block.cpu_model().map(ToOwned::to_owned),
         cpu: block.cpu,
         memory: NormalizedMemory {
             size: memory(block.memory.size),
             max_size: memory(block.memory.max_size),
         },
+        hugepages: block.hugepages(),
         machine: block.machine_type.as_str().to_owned(),
         firmware: Firmware {
             secure_boot: (kind == FirmwareType::Efi).then(|| secure_boot.unwrap_or_default()),

@@ -7,7 +7,7 @@ use super::build::assign_targets;
 use super::devices::{Address, Disk, Nic, PoolVolume};
 use super::domain::{Domain, kib};
 use super::hotplug;
-use crate::api::choice::FirmwareType;
+use crate::api::choice::{Choice as _, CpuMode, FirmwareType};
 use crate::names;
 
 /// A field in which the running guest differs from the desired state.
@@ -85,6 +85,28 @@ impl Domain {
         let live = live.then(|| LiveUpdate::SetMemory(kib(desired.size)));
         differences.field("memory.size", current.size, desired.size, live);
         differences.restart("memory.maxSize", current.max_size, desired.max_size);
+        let pages = |it: &Self| it.hugepages.map_or("none", |size| size.as_str());
+        differences.restart("memory.hugepages", pages(running), pages(self));
+        if !self.has_cpu_model_of(running) {
+            let model = |it: &Self| {
+                let mode = it.cpu_mode.as_str();
+                it.cpu_model.clone().unwrap_or_else(|| mode.to_owned())
+            };
+            differences.restart("cpu.model", model(running), model(self));
+        }
+    }
+
+    /// Whether the running guest has the CPU model of this desired one. A running guest with `host-model` shows the model
+    /// that libvirt chose, as one does that was started with this model. Another mode of the host alone is no difference:
+    /// its administrator chose it for guests to come.
+    fn has_cpu_model_of(&self, running: &Self) -> bool {
+        let requested = self.cpu_model.as_deref();
+        match requested.map(|model| CpuMode::parse(model).ok_or(model)) {
+            None if self.cpu_mode == CpuMode::HostModel => true,
+            None => running.cpu_model.is_none(),
+            Some(Ok(mode)) => running.cpu_mode == mode,
+            Some(Err(_)) => running.cpu_model.as_deref() == requested,
+        }
     }
 
     fn hardware(&self, running: &Self, differences: &mut Differences) {

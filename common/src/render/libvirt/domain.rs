@@ -10,7 +10,7 @@ use super::display::{Display, log_element};
 use super::limits;
 use super::metadata::DomainMetadata;
 use super::xml::Element;
-use crate::api::choice::{Choice as _, CpuMode, FirmwareType};
+use crate::api::choice::{Choice as _, CpuMode, FirmwareType, HugepageSize};
 use crate::api::normalized::{
     Firmware, NormalizedCpu, NormalizedFeatures, NormalizedMemory, NormalizedTpm,
 };
@@ -69,12 +69,16 @@ pub struct Domain {
     pub virt_type: VirtType,
     /// CPU model that the guest sees.
     pub cpu_mode: CpuMode,
+    /// Model of the CPU that the Machine requests, or that a running guest has; `None`: that of the mode.
+    pub cpu_model: Option<String>,
     /// CPU topology. Sockets can be hot-plugged up to `max_sockets`.
     pub cpu: NormalizedCpu,
     /// Memory, in whole MiB, the unit of QEMU. The guest boots with `max_size`, and its balloon returns
     /// what is above `size`. So `size` can change in both directions while the guest runs, on every guest
     /// system with a balloon driver. The host needs free memory for `max_size`.
     pub memory: NormalizedMemory,
+    /// Huge pages of the host that the memory consists of; `None`: ordinary pages.
+    pub hugepages: Option<HugepageSize>,
     /// Machine type: `q35` or `pc` when rendered; with libvirt's version, such as `pc-q35-7.2`, when read.
     pub machine: String,
     /// Firmware and Secure Boot.
@@ -138,6 +142,7 @@ impl Domain {
             .children(metadata.map(|it| Element::new("metadata").child(it)))
             .child(memory("memory", self.memory.max_size))
             .child(memory("currentMemory", self.memory.size))
+            .children(self.hugepages.map(hugepages))
             .child(
                 Element::new("vcpu")
                     .attr("current", vcpus)
@@ -226,9 +231,19 @@ impl Domain {
             .attr("sockets", max_sockets)
             .attr("cores", cores)
             .attr("threads", threads);
-        Element::new("cpu")
-            .attr("mode", self.cpu_mode.as_str())
-            .child(topology)
+        let cpu = Element::new("cpu");
+        match &self.cpu_model {
+            None => cpu.attr("mode", self.cpu_mode.as_str()),
+            Some(model) => match CpuMode::parse(model) {
+                Some(mode) => cpu.attr("mode", mode.as_str()),
+                // A host without the model must not start the guest with another one.
+                None => cpu
+                    .attr("mode", "custom")
+                    .attr("match", "exact")
+                    .child(Element::new("model").attr("fallback", "forbid").text(model)),
+            },
+        }
+        .child(topology)
     }
 
     /// Timers as virt-install sets them: the guest's time stays right even if the host is overcommitted.
@@ -303,6 +318,13 @@ fn tpm(tpm: NormalizedTpm) -> Element {
         backend
     };
     Element::new("tpm").attr("model", "tpm-crb").child(backend)
+}
+
+fn hugepages(size: HugepageSize) -> Element {
+    let page = Element::new("page")
+        .attr("size", kib(size.bytes()))
+        .attr("unit", "KiB");
+    Element::new("memoryBacking").child(Element::new("hugepages").child(page))
 }
 
 fn memory(name: &str, amount: Bytes) -> Element {

@@ -6,11 +6,11 @@ use roxmltree::Node;
 
 use super::devices::{Address, Controller, Disk, Nic};
 use super::display::{Display, console_log};
-use super::domain::{Domain, SINGLE_DEVICES, VirtType};
+use super::domain::{Domain, SINGLE_DEVICES, VirtType, kib};
 use super::limits::has_vcpu_quota;
 use super::metadata::DomainMetadata;
 use super::xml::{self, XmlError, all, attribute, find, text, value};
-use crate::api::choice::{CpuMode, FirmwareType};
+use crate::api::choice::{Choice as _, CpuMode, FirmwareType, HugepageSize};
 use crate::api::normalized::{
     Firmware, NormalizedCpu, NormalizedFeatures, NormalizedMemory, NormalizedTpm,
 };
@@ -49,8 +49,12 @@ impl Domain {
                 // A running guest shows the CPU model that libvirt chose for host-model.
                 _ => CpuMode::HostModel,
             },
+            cpu_model: text(root, &["cpu", "model"])
+                .filter(|_| attribute(root, &["cpu"], "mode") == Some("custom"))
+                .map(ToOwned::to_owned),
             cpu: cpu(root)?,
             memory: memory(root)?,
+            hugepages: hugepages(root),
             machine: machine.to_owned(),
             firmware: firmware(root),
             nvram: text(root, &["os", "nvram"]).map(ToOwned::to_owned),
@@ -108,6 +112,13 @@ fn memory(root: Node<'_, '_>) -> Result<NormalizedMemory, XmlError> {
         size: amount("currentMemory")?.unwrap_or(max_size),
         max_size,
     })
+}
+
+/// libvirt writes the size of the pages in KiB.
+fn hugepages(root: Node<'_, '_>) -> Option<HugepageSize> {
+    let page = attribute(root, &["memoryBacking", "hugepages", "page"], "size")?;
+    let size = |size: &HugepageSize| kib(size.bytes()).to_string() == page;
+    HugepageSize::ALL.iter().copied().find(size)
 }
 
 fn firmware(root: Node<'_, '_>) -> Firmware {

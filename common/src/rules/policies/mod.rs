@@ -3,6 +3,7 @@
 //! ```text
 //! choices   backend, template, storage classes, hosts     images   what disks are filled with
 //! networks  cards and NetworkConfigurations               limits   sizes and numbers of one Machine
+//! hardware  dedicated CPUs, huge pages, devices, priorities
 //! quota     all Machines of the namespace together
 //! ```
 //! Each function reads one policy, and all policies of a namespace hold. A message names the policy and what it
@@ -10,6 +11,7 @@
 //! of an amount, only growth is refused.
 
 pub(super) mod choices;
+pub(super) mod hardware;
 mod images;
 pub(super) mod limits;
 mod message;

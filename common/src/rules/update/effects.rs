@@ -97,6 +97,10 @@ effects! {
     MaxSockets        "resources.cpu.maxSockets"    Restart              Restart,
     MemorySize        "resources.memory.size"       LiveOrRestart        LiveOrRestart,
     MaxMemorySize     "resources.memory.maxSize"    Restart              Restart,
+    CpuModel          "resources.cpu.model"         Restart              Restart,
+    DedicatedCpu      "resources.cpu.dedicated"     Restart              Refused,
+    Hugepages         "resources.memory.hugepages"  Restart              Restart,
+    Devices           "devices"                     Restart              Refused,
     // The guest loses a removed disk with this effect; its volume is kept, see `kept`.
     Disk              "disks[].name"                Restart              LiveOrRestart,
     DiskRemove        "disks[].remove"              Restart              LiveOrRestart,
@@ -158,6 +162,7 @@ effects! {
     // a libvirt host stays there.
     NodeSelector      "nodeSelector"                MigrationOrRestart   Nothing,
     Tolerations       "placement.tolerations"       MigrationOrRestart   Refused,
+    PriorityClass     "placement.priorityClassName" Restart              Refused,
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! Warnings of changes of features, firmware state and placement, which are rules of
+//! Warnings of changes of features, hardware of the node, firmware state and placement, which are rules of
 //! [`Code::RestartRequired`](crate::code::Code::RestartRequired).
 
 use std::collections::BTreeMap;
 
-use crate::api::choice::Backend;
-use crate::api::normalized::Normalized;
+use crate::api::choice::{Backend, Choice};
+use crate::api::normalized::{Normalized, devices_text};
 use crate::field_path::FieldPath;
 use crate::normalize::Merged;
 use crate::render::kubevirt::{tolerations, tolerations_text};
-use crate::rules::{clock, firmware, machine, placement, state};
+use crate::rules::{clock, firmware, hardware, machine, placement, state};
 use crate::words::{labels_text, shortened};
 
 use super::effects::Field;
@@ -21,7 +21,24 @@ pub(super) fn warn(
     warnings: &mut Warnings<'_>,
 ) {
     features(merged, old, new, warnings);
+    of_node(merged, old, new, warnings);
     firmware_state(merged, old, new, warnings);
+}
+
+/// What the machine has of its node or host for itself.
+fn of_node(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
+    let model = |block: &Normalized| block.cpu_model().unwrap_or("the default").to_owned();
+    let path = hardware::cpu_model(merged).path;
+    warnings.field(Field::CpuModel, path, (model(old), model(new)), false);
+    let path = hardware::dedicated(merged).path;
+    let change = (old.has_dedicated_cpus(), new.has_dedicated_cpus());
+    warnings.field(Field::DedicatedCpu, path, change, false);
+    let pages = |block: &Normalized| block.hugepages().map_or("none", Choice::as_str);
+    let path = hardware::hugepages(merged).path;
+    warnings.field(Field::Hugepages, path, (pages(old), pages(new)), false);
+    let path = hardware::devices(merged).path;
+    let change = (devices_text(old.devices()), devices_text(new.devices()));
+    warnings.field(Field::Devices, path, change, false);
 }
 
 /// The EFI variables, the TPM, the clock and the time to shut down. A change of the firmware itself is refused while the machine runs.
@@ -61,6 +78,9 @@ fn firmware_state(
     let path = placement::requested_tolerations(merged).path;
     let change = (tolerations(old), tolerations(new));
     warnings.field(Field::Tolerations, path, change, false);
+    let class = |block: &Normalized| block.priority_class().unwrap_or("none").to_owned();
+    let path = placement::requested_priority_class(merged).path;
+    warnings.field(Field::PriorityClass, path, (class(old), class(new)), false);
     let path = machine::requested_grace_period(merged).path;
     warnings.field(
         Field::GracePeriod,

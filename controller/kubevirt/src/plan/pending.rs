@@ -60,12 +60,13 @@ pub(super) fn pending(
     list
 }
 
-/// The group and the labels that the pod of the guest was started with.
+/// The group, the labels and the CPU model that the guest was started with.
 fn started_with(runs: &Instance, desired: &Template) -> Vec<PendingChange> {
     let mut changes = Changes::default();
     for (field, annotation) in [
         ("placement.antiAffinityGroup", names::ANNOTATION_GROUP),
         ("metadata.labels", names::ANNOTATION_LABELS),
+        ("cpu.model", names::ANNOTATION_CPU_MODEL),
     ] {
         let current = runs.annotation(annotation).unwrap_or("none");
         let wanted = desired.metadata.annotations.get(annotation);
@@ -135,6 +136,11 @@ fn changes(runs: &InstanceSpec, desired: &InstanceSpec) -> Vec<PendingChange> {
         tolerations_text(&desired.tolerations),
     );
     changes.field(
+        "placement.priorityClassName",
+        or_none(&runs.priority_class_name),
+        or_none(&desired.priority_class_name),
+    );
+    changes.field(
         "evictionStrategy",
         &runs.eviction_strategy,
         &desired.eviction_strategy,
@@ -186,7 +192,9 @@ fn hardware(changes: &mut Changes, runs: &Domain, desired: &Domain) {
     changes.field("cpu.cores", runs.cpu.cores, desired.cpu.cores);
     changes.field("cpu.threads", runs.cpu.threads, desired.cpu.threads);
     let most = |domain: &Domain| {
-        let Memory { guest, max_guest } = &domain.memory;
+        let Memory {
+            guest, max_guest, ..
+        } = &domain.memory;
         max_guest.as_ref().unwrap_or(guest).clone()
     };
     changes.field("memory.size", &runs.memory.guest, &desired.memory.guest);
@@ -194,6 +202,7 @@ fn hardware(changes: &mut Changes, runs: &Domain, desired: &Domain) {
     if desired.memory.max_guest.is_some() {
         changes.field("memory.maxSize", most(runs), most(desired));
     }
+    of_node(changes, runs, desired);
     changes.field("machineType", &runs.machine.r#type, &desired.machine.r#type);
     let firmware = |domain: &Domain| match &domain.firmware.bootloader.efi {
         None => "bios",
@@ -239,6 +248,36 @@ fn hardware(changes: &mut Changes, runs: &Domain, desired: &Domain) {
     let hyperv = |domain: &Domain| domain.features.hyperv.is_some();
     changes.field("features.hyperv", hyperv(runs), hyperv(desired));
     screen(changes, &runs.devices, &desired.devices);
+}
+
+/// What the guest has of its node for itself.
+fn of_node(changes: &mut Changes, runs: &Domain, desired: &Domain) {
+    let dedicated = |domain: &Domain| domain.cpu.dedicated_cpu_placement;
+    changes.field("cpu.dedicated", dedicated(runs), dedicated(desired));
+    let pages = |domain: &Domain| {
+        let pages = domain.memory.hugepages.as_ref();
+        pages.map_or_else(|| "none".to_owned(), |pages| pages.page_size.clone())
+    };
+    changes.field("memory.hugepages", pages(runs), pages(desired));
+    let devices = |domain: &Domain| {
+        let Devices {
+            gpus, host_devices, ..
+        } = &domain.devices;
+        [gpus.as_slice(), host_devices].concat()
+    };
+    changes.items(
+        "devices",
+        (&devices(runs), &devices(desired)),
+        |device| &device.name,
+        |changes, path, runs, desired| {
+            let field = format!("{path}.deviceName");
+            changes.field(&field, &runs.device_name, &desired.device_name);
+        },
+    );
+}
+
+fn or_none(text: &str) -> &str {
+    if text.is_empty() { "none" } else { text }
 }
 
 /// What the spec leaves to KubeVirt is as KubeVirt chose it.

@@ -38,6 +38,7 @@ pub(super) fn block() -> Normalized {
         guest_shutdown_stops: false,
         cpu: cpu(1, 1, 1),
         memory: memory("2Gi", "2Gi"),
+        hardware: None,
         machine_type: MachineType::Q35,
         firmware: Firmware {
             persistent: None,

@@ -10,7 +10,7 @@ use super::super::{
     VolumeFormat, VolumeRecord,
 };
 use super::fixtures;
-use crate::api::choice::{FirmwareType, ReclaimPolicy};
+use crate::api::choice::{FirmwareType, HugepageSize, ReclaimPolicy};
 use crate::api::normalized::{
     Firmware, NormalizedCpu, NormalizedFeatures, NormalizedMemory, NormalizedTpm,
 };
@@ -201,8 +201,10 @@ fn domain() -> impl Strategy<Value = Domain> {
                 } else {
                     CpuMode::HostModel
                 },
+                cpu_model: (is_kvm && !maximum).then(|| "Skylake-Server".to_owned()),
                 cpu,
                 memory,
+                hugepages: maximum.then_some(HugepageSize::Mebi2),
                 machine: "pc-q35-7.2".into(),
                 firmware,
                 tpm,

@@ -13,6 +13,7 @@
 use super::inputs::StatusInputs;
 use super::live::LiveGuest;
 use crate::objects::{ForeignCondition, StartFailure, VirtualMachine, find_condition};
+use common::api::normalized::Normalized;
 use controller_core::conditions::Fault;
 
 /// Values of `printableStatus` that do not end by waiting.
@@ -80,10 +81,35 @@ fn unschedulable(why: &str, inputs: &StatusInputs<'_>) -> Option<Fault> {
     if why.contains(UNBOUND_CLAIMS) || (why.is_empty() && !inputs.pending.is_empty()) {
         return None;
     }
+    let hardware = inputs.block.and_then(needed_hardware);
+    let hardware = hardware.map(|it| format!(" It needs a node with {it}."));
     let message = format!(
-        "no node can run the guest: add nodes, free resources, or request less CPU, memory or fewer node labels. {why}"
+        "no node can run the guest: add nodes, free resources, or request less CPU, memory or fewer node labels.{} {why}",
+        hardware.unwrap_or_default()
     );
     Some(Fault::new("InsufficientResources", message.trim_end()))
+}
+
+/// What the guest has of its node for itself: the scheduler's text names the labels and devices that a node lacks only in
+/// part.
+fn needed_hardware(block: &Normalized) -> Option<String> {
+    let model = block
+        .cpu_model()
+        .map(|model| format!("the CPU model {model}"));
+    let dedicated = block.has_dedicated_cpus();
+    let dedicated = dedicated.then(|| "dedicated CPUs".to_owned());
+    let pages = block
+        .hugepages()
+        .map(|size| format!("huge pages of {size}"));
+    let devices = block.devices().iter();
+    let devices = devices.map(|device| format!("the device {}", device.device_name));
+    let all: Vec<_> = model
+        .into_iter()
+        .chain(dedicated)
+        .chain(pages)
+        .chain(devices)
+        .collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 /// Guests that end before they run. KubeVirt gives a number and a time, but no text.

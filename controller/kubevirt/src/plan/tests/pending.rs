@@ -1,11 +1,12 @@
 //! Changes that a running guest does not have, and what brings each into effect.
 
 use common::api::choice::{
-    DiskBus, DisplayType, EvictionStrategy, PowerState, ReclaimPolicy, TaintEffect,
-    TolerationOperator, VideoModel,
+    DeviceKind, DiskBus, DisplayType, EvictionStrategy, HugepageSize, PowerState, ReclaimPolicy,
+    TaintEffect, TolerationOperator, VideoModel,
 };
 use common::api::normalized::{
-    NormalizedConsole, NormalizedDisplay, NormalizedPlacement, NormalizedToleration, NormalizedTpm,
+    Normalized, NormalizedConsole, NormalizedDevice, NormalizedDisplay, NormalizedHardware,
+    NormalizedPlacement, NormalizedToleration, NormalizedTpm,
 };
 use common::quantity::Bytes;
 use serde_json::json;
@@ -359,7 +360,7 @@ fn other_tolerations_wait_until_the_guest_has_another_pod() {
     };
     let set = |environment: &mut FakeCluster, toleration| {
         edit(environment, |block| {
-            block.placement = NormalizedPlacement::of(None, vec![toleration]);
+            block.placement = NormalizedPlacement::of(None, None, vec![toleration]);
         });
         environment.settle();
         let conditions = vec![kubevirt_says("LiveMigratable", "True", "")];
@@ -388,6 +389,64 @@ fn other_tolerations_wait_until_the_guest_has_another_pod() {
         pending(&environment),
         [[field, "none", "gpu:NoSchedule", action]]
     );
+}
+
+#[test]
+fn other_hardware_of_the_node_and_another_priority_wait_for_a_restart() {
+    let mut environment = FakeCluster::new(machine(block()));
+    environment.settle();
+    let device = |name: &str, device_name: &str, kind| NormalizedDevice {
+        device_name: device_name.into(),
+        kind,
+        name: name.into(),
+    };
+    let mut set = |change: &dyn Fn(&mut Normalized), expected: &[[&str; 4]]| {
+        edit(&mut environment, |block| change(block));
+        environment.settle();
+        assert_eq!(pending(&environment), expected);
+        // The guest was restarted.
+        environment.instance = None;
+        environment.settle();
+        assert_eq!(pending(&environment), [[""; 4]; 0]);
+    };
+    let all = |block: &mut Normalized| {
+        block.hardware = Some(NormalizedHardware {
+            cpu_model: Some("Skylake-Server".into()),
+            dedicated_cpu: true,
+            devices: vec![
+                device("gpu", "nvidia.com/A100", DeviceKind::Pci),
+                device("token", "kubevirt.io/token", DeviceKind::Usb),
+            ],
+            hugepages: Some(HugepageSize::Mebi2),
+        });
+        block.placement = NormalizedPlacement::of(None, Some("high".into()), vec![]);
+    };
+    let expected = [
+        ["cpu.dedicated", "false", "true", "Restart"],
+        ["memory.hugepages", "none", "2Mi", "Restart"],
+        ["devices[gpu]", "absent", "present", "Restart"],
+        ["devices[token]", "absent", "present", "Restart"],
+        ["placement.priorityClassName", "none", "high", "Restart"],
+        ["cpu.model", "none", "Skylake-Server", "Restart"],
+    ];
+    set(&all, &expected);
+    let other_device = |block: &mut Normalized| {
+        let hardware = block.hardware.as_mut().unwrap();
+        hardware.devices[0].device_name = "nvidia.com/T4".into();
+    };
+    let field = "devices[gpu].deviceName";
+    let expected = [[field, "nvidia.com/A100", "nvidia.com/T4", "Restart"]];
+    set(&other_device, &expected);
+    let none = |block: &mut Normalized| (block.hardware, block.placement) = (None, None);
+    let expected = [
+        ["cpu.dedicated", "true", "false", "Restart"],
+        ["memory.hugepages", "2Mi", "none", "Restart"],
+        ["devices[gpu]", "present", "absent", "Restart"],
+        ["devices[token]", "present", "absent", "Restart"],
+        ["placement.priorityClassName", "high", "none", "Restart"],
+        ["cpu.model", "Skylake-Server", "none", "Restart"],
+    ];
+    set(&none, &expected);
 }
 
 #[test]

@@ -1,0 +1,80 @@
+//! Hardware of nodes and hosts, and priorities, that the policies of a namespace allow.
+
+use crate::api::choice::{Choice as _, HugepageSize};
+use crate::catalog::Policy;
+use crate::code::Code;
+use crate::rules::rule::{Check, Governed, rules};
+use crate::rules::{hardware, placement};
+use crate::violation::{Findings, Kind, Violation};
+
+use super::message::{allows, names_of};
+
+rules! {
+    "policies" Check::Policy(node_hardware), on MACHINES, Always {
+        Refuse HardwareNotAllowed = "A MachinePolicy does not allow the hardware that the Machine has for itself."
+            because "Dedicated CPUs, huge pages and devices are taken from all others; the administrator decides who may."
+            fix "Drop the field, or take a device that the message lists."
+            crd Nothing,
+    }
+    "policies" Check::Policy(priority_classes), on MACHINES, Always {
+        Refuse PriorityClassNotAllowed = "A MachinePolicy does not allow the PriorityClass of the Machine."
+            because "A guest of a higher priority takes the place of others, also of other namespaces."
+            fix "Take a PriorityClass that the message lists, or none."
+            crd Nothing,
+    }
+}
+
+/// Rule [`Code::HardwareNotAllowed`].
+fn node_hardware(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+    let merged = machine.merged;
+    let dedicated = hardware::dedicated(merged);
+    let pages = hardware::hugepages(merged);
+    let size = pages.value.and_then(HugepageSize::parse);
+    for (path, is_requested, is_allowed, what) in [
+        (
+            dedicated.path,
+            dedicated.value == Some(true),
+            policy.allows_dedicated_cpu,
+            "dedicated CPUs",
+        ),
+        (
+            pages.path,
+            size.is_some(),
+            policy.allows_hugepages,
+            "huge pages",
+        ),
+    ] {
+        if is_requested && !is_allowed {
+            let detail = format!("policy '{}' allows no {what}; drop it", policy.name);
+            let code = Code::HardwareNotAllowed;
+            findings.deny(Violation::new(path, code, Kind::Forbidden, detail));
+        }
+    }
+    let Some(patterns) = &policy.devices else {
+        return;
+    };
+    for (path, name) in hardware::device_names(merged) {
+        if !patterns.iter().any(|pattern| pattern.matches(name)) {
+            let kubevirt = machine.catalog.kubevirt();
+            let known = kubevirt.iter().flat_map(|it| it.devices.keys().cloned());
+            let known: Vec<_> = known.collect();
+            let allowed = allows(policy, name, names_of(patterns, &known));
+            let code = Code::HardwareNotAllowed;
+            findings.deny(Violation::new(path, code, Kind::Forbidden, allowed).text(name));
+        }
+    }
+}
+
+/// Rule [`Code::PriorityClassNotAllowed`]. A Machine without a class has the default priority of the cluster.
+fn priority_classes(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+    let leaf = placement::requested_priority_class(machine.merged);
+    let (Some(patterns), Some(name)) = (&policy.priority_classes, leaf.value) else {
+        return;
+    };
+    if !patterns.iter().any(|pattern| pattern.matches(name)) {
+        let known = machine.catalog.priority_classes().unwrap_or_default();
+        let allowed = allows(policy, name, names_of(patterns, &known));
+        let code = Code::PriorityClassNotAllowed;
+        findings.deny(Violation::new(leaf.path, code, Kind::Forbidden, allowed).text(name));
+    }
+}
