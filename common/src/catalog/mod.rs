@@ -117,7 +117,7 @@ pub trait Catalog {
     fn kubevirt(&self) -> Option<Arc<KubevirtRow>>;
     /// Names of all PriorityClasses, in any order; `None`: they are not known. Called only if a Machine names one.
     fn priority_classes(&self) -> Option<Vec<String>>;
-    /// Whether a node offers what a guest needs; `None`: the nodes are not known.
+    /// Whether a node offers what a guest needs; `None`: the nodes are not known, or there is none.
     fn is_offered_by_nodes(&self, need: NodeNeed<'_>) -> Option<bool>;
     /// The derived MAC address of a network card whose spec has none.
     fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac;
@@ -290,7 +290,7 @@ impl Catalog for StaticCatalog {
     }
 
     fn is_offered_by_nodes(&self, need: NodeNeed<'_>) -> Option<bool> {
-        let nodes = self.nodes.as_ref()?;
+        let nodes = self.nodes.as_ref().filter(|nodes| !nodes.is_empty())?;
         Some(nodes.iter().any(|node| node.offers(need)))
     }
 

@@ -36,6 +36,8 @@ pub struct Report {
     pub boot: String,
     /// Number of boots from this disk.
     pub boots: u32,
+    /// The model of its CPU, as the kernel names it.
+    pub cpu: String,
     /// `bios` or `efi`.
     pub firmware: String,
     /// 1 if Secure Boot is enabled.

@@ -1,21 +1,23 @@
-//! The firmware that the guest reports. EFI needs more memory than a BIOS to unpack a kernel.
+//! The firmware and the CPU model that the guest reports. EFI needs more memory than a BIOS to unpack a kernel.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
+
+use lab::objects::condition;
 
 use crate::environment::{Environment, root};
 
 #[tokio::test]
-async fn the_guest_reports_the_requested_firmware() {
+async fn the_guest_reports_the_requested_firmware_and_cpu_model() {
     let Some(env) = Environment::new().await else {
         return;
     };
     let firmware = [("efi", false), ("secure", true)];
     for (name, secure) in firmware {
         let spec = json!({
-            "resources": {"cpu": {"cores": 1}, "memory": {"size": "512Mi"}},
+            "resources": {"cpu": {"cores": 1, "model": "Nehalem"}, "memory": {"size": "512Mi"}},
             "domain": {"firmware": {"bootloader": {"efi": true, "secureBoot": secure}}},
         });
         env.apply(name, &spec).await;
@@ -26,7 +28,23 @@ async fn the_guest_reports_the_requested_firmware() {
         let report = env.until_report(name, "its firmware", |_| true).await;
         assert_eq!(report.firmware, "efi", "{name}");
         assert_eq!(report.secure_boot, u8::from(secure), "{name}");
+        assert!(report.cpu.contains("Nehalem"), "{report:?}");
+        let machine = env.machines().get(name).await.unwrap();
+        assert_eq!(machine["status"]["pendingChanges"], Value::Null);
     }
+    // Another model is written into the definition, and the guest has it from its next start on.
+    let other = json!({
+        "resources": {"cpu": {"cores": 1, "model": "Westmere"}, "memory": {"size": "512Mi"}},
+        "domain": {"firmware": {"bootloader": {"efi": true, "secureBoot": false}}},
+    });
+    env.apply("efi", &other).await;
+    let change = json!({
+        "field": "cpu.model", "current": "Nehalem", "desired": "Westmere", "action": "Restart",
+    });
+    env.until("efi", "to have the model pending", |it| {
+        it["status"]["pendingChanges"] == json!([change])
+    })
+    .await;
     // Deleting a Machine deletes its NVRAM file, so that another Machine of that name does not get it.
     let nvram = env.libvirt.path("lib/qemu/nvram");
     assert_eq!(fs::read_dir(&nvram).unwrap().count(), 2);
@@ -90,4 +108,37 @@ async fn efi_variables_and_the_tpm_survive_a_stop_and_stay_with_a_disk_that_is_k
     assert_eq!(again[0].0, tpm[0].0, "the TPM is the same one");
     env.delete("state").await;
     assert_eq!((variables(), files_below(&swtpm).len()), (1, 1));
+}
+
+#[tokio::test]
+async fn hardware_that_a_host_lacks_is_reported_and_the_guest_starts_without_it() {
+    let Some(env) = Environment::new().await else {
+        return;
+    };
+    for (name, resources, lacks) in [
+        (
+            "pages",
+            json!({"memory": {"hugepages": "1Gi", "size": "1Gi"}}),
+            "huge",
+        ),
+        (
+            "model",
+            json!({"cpu": {"model": "NoSuchModel"}, "memory": {"size": "256Mi"}}),
+            "NoSuchModel",
+        ),
+    ] {
+        env.apply(name, &json!({"resources": resources})).await;
+        env.until(name, "to say what its host lacks", |it| {
+            let ready = condition(it, "Ready");
+            ready["status"] == "False"
+                && ready["message"]
+                    .as_str()
+                    .is_some_and(|it| it.contains(lacks))
+        })
+        .await;
+        env.apply(name, &json!({})).await;
+        env.until(name, "to run", |it| it["status"]["phase"] == "Running")
+            .await;
+        env.delete(name).await;
+    }
 }

@@ -150,8 +150,8 @@ impl Catalog for Cache {
     }
 
     fn is_offered_by_nodes(&self, need: NodeNeed<'_>) -> Option<bool> {
-        let is_known = self.nodes.is_listed();
-        is_known.then(|| self.nodes.read().values().any(|node| node.offers(need)))
+        let nodes = self.nodes.read();
+        (!nodes.is_empty()).then(|| nodes.values().any(|node| node.offers(need)))
     }
 
     fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac {
