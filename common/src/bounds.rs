@@ -58,6 +58,8 @@ pub const TOLERATIONS_MAX: usize = 32;
 pub const DEVICES_MAX: usize = 16;
 /// Longest name of a CPU model in characters. KubeVirt makes the name of a label of nodes from it.
 pub const CPU_MODEL_MAX: usize = NAME_MAX;
+/// Most terms of an affinity, requirements of a term, values of a requirement, and constraints on the spread over nodes.
+pub const AFFINITY_ITEMS_MAX: usize = LABELS_MAX;
 /// Most labels of a selector and most entries of cloud-init's metadata.
 pub const LABELS_MAX: usize = 64;
 /// Most storage classes that a libvirt host offers: one pool each.

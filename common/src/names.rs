@@ -25,6 +25,10 @@ pub const LABEL_MACHINE: &str = "vitistack.io/machine";
 pub const LABEL_GROUP: &str = "vitistack.io/anti-affinity-group";
 /// Kubernetes' label of a node, and of a LibvirtHost: the zone that it is in.
 pub const LABEL_ZONE: &str = "topology.kubernetes.io/zone";
+/// Annotation of an instance with a digest of the affinity that its pod was started with, if the Machine requests one.
+pub const ANNOTATION_AFFINITY: &str = "machine.vitistack.io/affinity";
+/// Annotation of an instance with a digest of the constraints on the spread that its pod was started with.
+pub const ANNOTATION_SPREAD: &str = "machine.vitistack.io/topology-spread";
 /// Annotation of an instance with the CPU model that its guest was started with, if the Machine requested one. KubeVirt
 /// puts its default into an instance without one.
 pub const ANNOTATION_CPU_MODEL: &str = "machine.vitistack.io/cpu-model";

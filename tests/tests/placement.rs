@@ -100,6 +100,81 @@ async fn a_guest_runs_on_tainted_nodes_only_if_it_tolerates_the_taint() {
 }
 
 #[tokio::test]
+async fn a_guest_is_placed_by_its_affinity_and_a_change_of_it_waits_for_a_restart() {
+    let env = Environment::with_best_crds().await;
+    let (machines, kubectl) = (env.machines(), env.lab.kubectl());
+    let placed = |key: &str, skew: i64| {
+        let requirement = json!({"key": key, "operator": "In", "values": ["7"]});
+        let terms = json!({"nodeSelectorTerms": [{"matchExpressions": [requirement]}]});
+        let spread = json!({
+            "maxSkew": skew, "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {"app": "web"}},
+        });
+        machine(
+            "web",
+            &json!({"template": "small", "placement": {
+                "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
+                "topologySpreadConstraints": [spread],
+            }}),
+        )
+    };
+    let apply = async |machine: Value| {
+        let input = machine.to_string();
+        kubectl
+            .run_with(&["apply", "-f", "-"], input)
+            .await
+            .unwrap()
+    };
+    let refused = apply(placed("a/b/c", 0)).await.refused().unwrap();
+    for place in [
+        "spec.placement.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].key",
+        "spec.placement.topologySpreadConstraints[0].maxSkew",
+    ] {
+        assert!(refused.contains(place), "{refused}");
+    }
+    assert_eq!(apply(placed("rack", 1)).await.code, 0);
+    let waits = machines.until_condition("web", "Ready", "False", "InsufficientResources");
+    let waits = waits.await.unwrap();
+    let message = condition_message(&waits, "Ready").unwrap();
+    assert!(message.contains("node affinity/selector"), "{message}");
+    let label = ["label", "node", "node-3", "rack=7"];
+    kubectl.run(&label).await.unwrap().ok().unwrap();
+    let runs = machines.until_phase("web", "Running").await.unwrap();
+    assert_eq!(runs["status"]["nodeName"], "node-3");
+    let instance = env.objects(INSTANCE).get("web").await.unwrap();
+    assert_eq!(
+        instance["spec"]["topologySpreadConstraints"][0]["maxSkew"],
+        1
+    );
+
+    let changed = apply(placed("rack", 2)).await;
+    assert_eq!(
+        changed.stderr.matches("[RestartRequired]").count(),
+        1,
+        "{}",
+        changed.stderr
+    );
+    let changed = apply(machine("web", &json!({"template": "small"}))).await;
+    assert_eq!(
+        changed.stderr.matches("[RestartRequired]").count(),
+        2,
+        "{}",
+        changed.stderr
+    );
+    let change = |field: &str| json!({"field": field, "current": "as it was", "desired": "as it is now", "action": "Restart"});
+    let expected = json!([
+        change("placement.affinity"),
+        change("placement.topologySpreadConstraints"),
+    ]);
+    machines
+        .until("web", "to have both pending", |web| {
+            web["status"]["pendingChanges"] == expected
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
 async fn labels_of_a_machine_reach_its_guest_with_the_next_start() {
     let env = Environment::new().await;
     let (machines, kubectl) = (env.machines(), env.lab.kubectl());

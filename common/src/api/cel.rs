@@ -10,7 +10,7 @@ use crate::names::{CLOUD_INIT_DISK, POD_VOLUMES};
 use crate::quantity::Bytes;
 
 /// The rules about a Machine's spec as a whole.
-pub(crate) fn machine() -> [Value; 18] {
+pub(crate) fn machine() -> [Value; 19] {
     [
         // A value that the stored object already has is accepted, so that status and finalizers can
         // still be written.
@@ -79,6 +79,11 @@ pub(crate) fn machine() -> [Value; 18] {
             Backend::Libvirt,
             "!has(self.placement) || !has(self.placement.tolerations)",
             "a libvirt host has no taints; placement.tolerations needs backend: kubevirt",
+        ),
+        on(
+            Backend::Libvirt,
+            "!has(self.placement) || (!has(self.placement.affinity) && !has(self.placement.topologySpreadConstraints))",
+            "no scheduler places a Machine on libvirt; placement.affinity and topologySpreadConstraints need backend: kubevirt",
         ),
         on(
             Backend::Libvirt,

@@ -297,6 +297,28 @@ choices! {
         /// The label is absent.
         DoesNotExist = "DoesNotExist",
     }
+    /// How a label of a node is compared.
+    NodeOperator {
+        /// The label has one of the values.
+        In = "In",
+        /// The label has none of the values, or is absent.
+        NotIn = "NotIn",
+        /// The label is there.
+        Exists = "Exists",
+        /// The label is absent.
+        DoesNotExist = "DoesNotExist",
+        /// The label is a whole number above the value.
+        Gt = "Gt",
+        /// The label is a whole number below the value.
+        Lt = "Lt",
+    }
+    /// What happens where pods would be spread less evenly than a constraint says.
+    UnsatisfiableAction {
+        /// The guest is not started there.
+        DoNotSchedule = "DoNotSchedule",
+        /// Other places are preferred.
+        ScheduleAnyway = "ScheduleAnyway",
+    }
     /// How a requested migration has ended.
     MigrationResult {
         /// The guest runs on another node.

@@ -102,7 +102,7 @@ pub struct LabelRequirement {
     #[schemars(with = "Option<schema::LabelKey>", required)]
     pub key: Option<String>,
     /// In and NotIn compare the label with values, Exists and DoesNotExist only look for its key. NotIn
-    /// also selects namespaces without the label.
+    /// also selects objects without the label.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<SelectorOperator>", required)]
     pub operator: Option<String>,

@@ -20,7 +20,7 @@ use super::choice::{
     GroupScope, HugepageSize, MachineType, NicModel, OsFamily, PowerState, ReclaimPolicy,
     TaintEffect, TemplateSource, TolerationOperator, VideoModel, VolumeMode,
 };
-use super::machine::Image;
+use super::machine::{Affinity, Image, TopologySpreadConstraint};
 use super::schema;
 use super::template::TemplateContent;
 use crate::bounds;
@@ -156,6 +156,17 @@ impl Normalized {
     pub fn tolerations(&self) -> &[NormalizedToleration] {
         let placement = self.placement.as_ref();
         placement.map_or(&[], |placement| &placement.tolerations)
+    }
+
+    /// Nodes and pods that the machine is placed by.
+    pub fn affinity(&self) -> Option<&Affinity> {
+        self.placement.as_ref()?.affinity.as_ref()
+    }
+
+    /// How pods are spread over nodes.
+    pub fn spread(&self) -> &[TopologySpreadConstraint] {
+        let placement = self.placement.as_ref();
+        placement.map_or(&[], |placement| &placement.topology_spread_constraints)
     }
 
     /// Name of the PriorityClass of the guest's pod.
@@ -442,9 +453,12 @@ pub struct PinnedDataSource {
 }
 
 /// Where a machine runs: in relation to others, and on which tainted nodes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NormalizedPlacement {
+    /// Nodes and pods that the machine is placed by; on KubeVirt only. Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
     /// Group of Machines of the namespace that are kept apart. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anti_affinity_group: Option<NormalizedGroup>,
@@ -456,23 +470,16 @@ pub struct NormalizedPlacement {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = bounds::TOLERATIONS_MAX))]
     pub tolerations: Vec<NormalizedToleration>,
+    /// How pods are spread over nodes; on KubeVirt only. Absent: as the cluster does by itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = bounds::AFFINITY_ITEMS_MAX))]
+    pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
 }
 
 impl NormalizedPlacement {
-    /// The placement with these parts; `None` if there are none.
-    pub fn of(
-        anti_affinity_group: Option<NormalizedGroup>,
-        priority_class_name: Option<String>,
-        tolerations: Vec<NormalizedToleration>,
-    ) -> Option<Self> {
-        let says_something = anti_affinity_group.is_some()
-            || priority_class_name.is_some()
-            || !tolerations.is_empty();
-        says_something.then_some(Self {
-            anti_affinity_group,
-            priority_class_name,
-            tolerations,
-        })
+    /// The placement, if it says anything.
+    pub fn if_any(self) -> Option<Self> {
+        (self != Self::default()).then_some(self)
     }
 }
 

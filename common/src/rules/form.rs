@@ -67,7 +67,11 @@ pub(crate) fn given_choice<C: Choice>(
 }
 
 /// Violation for a text that is not in a closed choice.
-pub(crate) fn unsupported<C: Choice>(path: FieldPath, text: &str, code: Code) -> Violation {
+pub(crate) fn unsupported<C: Choice>(
+    path: impl Into<Location>,
+    text: &str,
+    code: Code,
+) -> Violation {
     let names = C::names();
     let supported = quoted_list(names.iter().copied());
     let meant = other_name(text, &names).or_else(|| nearest(text, names.iter().copied()));
@@ -261,21 +265,22 @@ pub(crate) fn are_labels<'a>(labels: impl IntoIterator<Item = (&'a String, &'a S
 
 /// Rule [`Code::InvalidLabel`]: a key or value of a selector that no object can have.
 pub(crate) fn labels<'a>(
-    path: FieldPath,
+    at: impl Into<Location>,
     labels: impl IntoIterator<Item = (&'a String, &'a String)>,
     findings: &mut Findings,
 ) {
+    let at = at.into();
     for (key, value) in labels {
-        label_key(path, key, findings);
-        label_value(Location::from(path).key(key), value, findings);
+        label_key(at.clone(), key, findings);
+        label_value(at.clone().key(key), value, findings);
     }
 }
 
 /// Rule [`Code::InvalidLabel`]: a key that no label can have.
-pub(crate) fn label_key(path: FieldPath, key: &str, findings: &mut Findings) {
+pub(crate) fn label_key(at: impl Into<Location>, key: &str, findings: &mut Findings) {
     if !is_label_key(key) {
         let detail = "a label's key is letters, digits, '-', '_' and '.', at most 63, with a letter or digit at both ends, after an optional DNS prefix and '/'";
-        findings.deny(Violation::new(path, Code::InvalidLabel, Kind::Invalid, detail).text(key));
+        findings.deny(Violation::new(at, Code::InvalidLabel, Kind::Invalid, detail).text(key));
     }
 }
 

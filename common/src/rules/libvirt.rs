@@ -11,7 +11,7 @@ use crate::normalize::{Filled, Item};
 use crate::violation::{Findings, Kind, Violation};
 
 use super::rule::{Check, Lookup, rules};
-use super::{disks, hardware, machine, placement};
+use super::{affinity, disks, hardware, machine, placement};
 
 rules! {
     "libvirt" Check::Lookup(bound_volumes), on MACHINES, Always {
@@ -36,6 +36,12 @@ rules! {
         Refuse TolerationsNeedKubevirt = "A Machine on libvirt tolerates taints of nodes."
             because "A libvirt host has no taints."
             fix "Drop `placement.tolerations` and select hosts with `nodeSelector`, or use `backend: kubevirt`."
+            crd Some,
+    }
+    "libvirt" Check::Lookup(affinity), on MACHINES, Always {
+        Refuse AffinityNeedsKubevirt = "A Machine on libvirt is placed by an affinity, or by a spread over nodes."
+            because "A Machine stays on the LibvirtHost that it is bound to, and no scheduler places it."
+            fix "Drop the field: select hosts with `nodeSelector`, and keep Machines apart with `placement.antiAffinityGroup`; or use `backend: kubevirt`."
             crd Some,
     }
     "libvirt" Check::Lookup(priority_class), on MACHINES, Always {
@@ -105,6 +111,24 @@ fn tolerations(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: 
         let code = Code::TolerationsNeedKubevirt;
         let fault = Violation::new(leaf.path, code, Kind::Forbidden, detail);
         findings.deny(fault.given(FieldPath::field("backend")));
+    }
+}
+
+/// Rule [`Code::AffinityNeedsKubevirt`].
+fn affinity(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    let affinity = affinity::requested_affinity(lookup.merged);
+    let spread = affinity::requested_spread(lookup.merged);
+    let requested = [
+        (affinity.path, affinity.value.is_some()),
+        (spread.path, spread.value.is_some()),
+    ];
+    for (path, _) in requested.iter().filter(|(_, is_requested)| *is_requested) {
+        if lookup.is_on_libvirt() {
+            let detail = "no scheduler places a Machine on libvirt; drop it, select hosts with nodeSelector and keep Machines apart with placement.antiAffinityGroup, or use backend: kubevirt";
+            let code = Code::AffinityNeedsKubevirt;
+            let fault = Violation::new(*path, code, Kind::Forbidden, detail);
+            findings.deny(fault.given(FieldPath::field("backend")));
+        }
     }
 }
 

@@ -4,9 +4,10 @@
 use super::rule::{Check, Parts, Subject, rules};
 use crate::api::machine::{CloudInit, OpenObject};
 use crate::bounds::{
-    CARD_ADDRESSES_MAX, CDROMS_MAX, DEVICES_MAX, DISKS_MAX, DNS_MAX, HOST_CLASSES_MAX,
-    HOST_NETWORKS_MAX, HOST_SOURCES_MAX, HOST_VLANS_MAX, LABELS_MAX, NETWORKS_MAX,
-    POLICY_ITEMS_MAX, RANGES_MAX, SEARCH_DOMAINS_MAX, SUBNETS_MAX, TEXT_MAX, TOLERATIONS_MAX,
+    AFFINITY_ITEMS_MAX, CARD_ADDRESSES_MAX, CDROMS_MAX, DEVICES_MAX, DISKS_MAX, DNS_MAX,
+    HOST_CLASSES_MAX, HOST_NETWORKS_MAX, HOST_SOURCES_MAX, HOST_VLANS_MAX, LABELS_MAX,
+    NETWORKS_MAX, POLICY_ITEMS_MAX, RANGES_MAX, SEARCH_DOMAINS_MAX, SUBNETS_MAX, TEXT_MAX,
+    TOLERATIONS_MAX,
 };
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -34,6 +35,21 @@ rules! {
 /// than three entries has a violation among its first four.
 const BOOT_ORDER_CHECKED_MAX: usize = 16;
 
+/// Fields of an affinity or a spread over nodes that are lists, or that have lists in them.
+const AFFINITY_FIELDS: [&str; 11] = [
+    "labelSelector",
+    "matchExpressions",
+    "nodeAffinity",
+    "nodeSelectorTerms",
+    "podAffinity",
+    "podAffinityTerm",
+    "podAntiAffinity",
+    "preference",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "values",
+];
+
 /// Truncates the lists of a kind to their bounds.
 pub(crate) type Truncate = fn(&mut Json<'_>, &mut Findings);
 
@@ -55,6 +71,14 @@ pub(crate) fn truncate_machine(spec: &mut Json<'_>, findings: &mut Findings) {
         let path = FieldPath::field("placement.tolerations");
         truncate(list, path, TOLERATIONS_MAX, findings);
     }
+    if let Some(placement) = spec.get_mut("placement") {
+        for field in ["affinity", "topologySpreadConstraints"] {
+            if let Some(json) = placement.get_mut(field) {
+                let location = Location::from("spec.placement").member(field);
+                every_list(json, &location, findings);
+            }
+        }
+    }
     if let Some(Json::List(order)) = spec.get_mut("bootOrder") {
         order.truncate(BOOT_ORDER_CHECKED_MAX);
     }
@@ -74,6 +98,31 @@ pub(crate) fn truncate_machine(spec: &mut Json<'_>, findings: &mut Findings) {
                 keys(selector, location, "matchLabels", findings);
             }
         }
+    }
+}
+
+/// Rule [`Code::TooMany`] for every list and map of labels in a part of an affinity.
+fn every_list(json: &mut Json<'_>, at: &Location, findings: &mut Findings) {
+    match json {
+        Json::List(list) => {
+            if list.len() > AFFINITY_ITEMS_MAX {
+                let count = list.len();
+                findings.deny(too_many(at.clone(), count, AFFINITY_ITEMS_MAX));
+                list.truncate(AFFINITY_ITEMS_MAX);
+            }
+            for (index, item) in list.iter_mut().enumerate() {
+                every_list(item, &at.clone().key(&index.to_string()), findings);
+            }
+        }
+        Json::Object(_) => {
+            keys(json, at.clone(), "matchLabels", findings);
+            for field in AFFINITY_FIELDS {
+                if let Some(inner) = json.get_mut(field) {
+                    every_list(inner, &at.clone().member(field), findings);
+                }
+            }
+        }
+        _ => {}
     }
 }
 

@@ -12,6 +12,7 @@
 //! `tests/cases` holds a table for each family: objects that are refused with their messages, and
 //! objects that are accepted.
 
+mod affinity;
 mod block;
 mod boot;
 mod boot_image;
@@ -101,6 +102,7 @@ pub const ALL: &[&[Rule]] = &[
     cloud_init::RULES,
     machine::RULES,
     placement::RULES,
+    affinity::RULES,
     guest_os::RULES,
     sizing::RULES,
     hardware::RULES,
@@ -327,7 +329,14 @@ pub(crate) fn resolve(
             TemplateChoice::None | TemplateChoice::Unknown => None,
         },
         backend: parts.backend?,
-        placement: NormalizedPlacement::of(parts.group, parts.priority_class, parts.tolerations),
+        placement: NormalizedPlacement {
+            affinity: parts.affinity,
+            anti_affinity_group: parts.group,
+            priority_class_name: parts.priority_class,
+            tolerations: parts.tolerations,
+            topology_spread_constraints: parts.spread,
+        }
+        .if_any(),
         power_state: parts.power_state?,
         guest_shutdown_stops: merged.user().guest_shutdown_stops.unwrap_or(false),
         cpu: parts.cpu?,

@@ -12,7 +12,7 @@ use crate::harness::kind_name;
 use crate::paths::schema;
 
 /// The beginning of each CEL rule's message, and the codes under which the webhook refuses the same.
-const CEL: [(&str, &[Code]); 66] = [
+const CEL: [(&str, &[Code]); 67] = [
     ("an answer file is in place of", &[Code::SysprepExclusive]),
     ("persistent needs efi", &[Code::PersistentNeedsEfi]),
     (
@@ -143,6 +143,10 @@ const CEL: [(&str, &[Code]); 66] = [
     (
         "a core of dedicated CPUs has at most two threads",
         &[Code::TooManyDedicatedThreads],
+    ),
+    (
+        "no scheduler places a Machine on libvirt",
+        &[Code::AffinityNeedsKubevirt],
     ),
     (
         "no guest gives way to another one",

@@ -44,6 +44,12 @@ fn placed(field: Field) -> Value {
         Field::Tolerations => {
             json!({"placement": {"tolerations": [{"key": "gpu", "operator": "Exists"}]}})
         }
+        Field::Affinity => json!({"placement": {"affinity": {"podAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [{"labelSelector": {}, "topologyKey": "rack"}],
+        }}}}),
+        Field::TopologySpread => json!({"placement": {"topologySpreadConstraints": [{
+            "maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {},
+        }]}}),
         Field::PriorityClass => json!({"placement": {"priorityClassName": "high"}}),
         _ => json!({"nodeSelector": {"zone": "a"}}),
     }
@@ -143,6 +149,8 @@ fn changed(field: Field) -> Value {
         | Field::Group
         | Field::EvictionStrategy
         | Field::Tolerations
+        | Field::Affinity
+        | Field::TopologySpread
         | Field::PriorityClass => placed(field),
         Field::CpuModel | Field::DedicatedCpu | Field::Hugepages | Field::Devices => of_node(field),
         Field::Clock => json!({"domain": {"clock": {"timezone": "Europe/Oslo"}}}),
@@ -207,6 +215,8 @@ fn exists(field: Field, backend: Backend) -> bool {
             | Field::EvictionStrategy
             | Field::Tolerations
             | Field::PriorityClass
+            | Field::Affinity
+            | Field::TopologySpread
             | Field::DedicatedCpu
             | Field::Devices
     );

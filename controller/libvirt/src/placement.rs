@@ -341,8 +341,7 @@ mod tests {
             let anti_affinity_group = group(required);
             block.placement = Some(NormalizedPlacement {
                 anti_affinity_group: Some(anti_affinity_group),
-                priority_class_name: None,
-                tolerations: vec![],
+                ..NormalizedPlacement::default()
             });
             block.clone()
         };

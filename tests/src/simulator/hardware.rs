@@ -37,7 +37,7 @@ pub(super) fn resources(spec: &Value) -> Vec<String> {
 /// Why a node cannot have the pod of an instance; `None`: it can.
 pub(super) fn obstacle(node: &Node, spec: &Value) -> Option<Scenario> {
     let has_label = |key: &String| node.labels().get(key).is_some_and(|it| it == "true");
-    if !labels(spec).iter().all(has_label) {
+    if !labels(spec).iter().all(has_label) || !is_required(node, spec) {
         return Some(Scenario::NodeSelector);
     }
     let allocatable = node.status.as_ref().and_then(|it| it.allocatable.as_ref());
@@ -47,6 +47,29 @@ pub(super) fn obstacle(node: &Node, spec: &Value) -> Option<Scenario> {
     };
     let has_all = resources(spec).iter().all(has_some);
     (!has_all).then_some(Scenario::NoResource)
+}
+
+/// Whether a node fulfils one of the terms that the node affinity requires. Comparisons of numbers are not simulated.
+fn is_required(node: &Node, spec: &Value) -> bool {
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let terms = &spec["affinity"]["nodeAffinity"][required]["nodeSelectorTerms"];
+    let fulfils = |requirement: &Value| {
+        let value = node.labels().get(text(&requirement["key"]));
+        let is_listed = value
+            .is_some_and(|value| list(&requirement["values"]).contains(&value.as_str().into()));
+        match text(&requirement["operator"]) {
+            "In" => is_listed,
+            "NotIn" => !is_listed,
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            _ => false,
+        }
+    };
+    let mut terms = match terms {
+        Value::Null => return true,
+        terms => list(terms).iter(),
+    };
+    terms.any(|term| list(&term["matchExpressions"]).iter().all(fulfils))
 }
 
 #[cfg(test)]
@@ -82,6 +105,15 @@ mod tests {
         assert_eq!(obstacle_of(without_model, resources), selector);
         let none_free = json!({"hugepages-2Mi": "1Gi", "nvidia.com/A100": "0"});
         assert_eq!(obstacle_of(labels, none_free), Some(Scenario::NoResource));
+        let in_rack = |operator: &str| {
+            let requirement = json!({"key": "rack", "operator": operator, "values": ["7"]});
+            let terms = json!([{"matchExpressions": [requirement]}]);
+            let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+            json!({"affinity": {"nodeAffinity": required}})
+        };
+        let seven = node(json!({"rack": "7"}), json!({}));
+        assert_eq!(obstacle(&seven, &in_rack("In")), None);
+        assert_eq!(obstacle(&seven, &in_rack("NotIn")), selector);
         let plain = json!({"domain": {"cpu": {"model": "host-model"}}});
         assert_eq!(obstacle(&node(json!({}), json!({})), &plain), None);
     }

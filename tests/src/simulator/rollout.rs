@@ -97,13 +97,16 @@ fn affinity(desired: &Value, runs: &Value, plug: &mut Value) {
     if runs["affinity"] == desired["affinity"] {
         return;
     }
+    // Null removes a field in a merge patch.
     let mut affinity = desired["affinity"].clone();
-    if let Some(terms) = affinity.get_mut("podAntiAffinity") {
-        for kind in ["preferred", "required"] {
-            let key = format!("{kind}DuringSchedulingIgnoredDuringExecution");
-            if terms.get(&key).is_none() {
-                // Null removes a field in a merge patch.
-                terms[&key] = Value::Null;
+    for kind in ["nodeAffinity", "podAffinity", "podAntiAffinity"] {
+        if affinity.is_object() && affinity.get(kind).is_none() {
+            affinity[kind] = Value::Null;
+        }
+        for strength in ["preferred", "required"] {
+            let key = format!("{strength}DuringSchedulingIgnoredDuringExecution");
+            if affinity[kind].is_object() && affinity[kind].get(&key).is_none() {
+                affinity[kind][&key] = Value::Null;
             }
         }
     }

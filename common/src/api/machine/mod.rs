@@ -1,5 +1,6 @@
 //! `Machine`: a virtual machine as its user describes it.
 
+mod affinity;
 mod cloud_init;
 mod device;
 mod display;
@@ -14,6 +15,10 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::affinity::{
+    Affinity, NodeAffinity, NodeRequirement, NodeTerm, NodeTerms, PodAffinity, PodSelector,
+    PodTerm, PreferredNodes, TopologySpreadConstraint, WeightedPodTerm,
+};
 pub use self::cloud_init::{
     CloudInit, OpenObject, SecretKeyRef, Sysprep, TemplateCloudInit, is_object, is_text,
 };

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{Affinity, TopologySpreadConstraint};
 use crate::api::cel;
 use crate::api::choice::{GroupScope, TaintEffect, TolerationOperator};
 use crate::api::schema;
@@ -12,6 +13,10 @@ use crate::bounds;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Placement {
+    /// Nodes and pods of the namespace that the machine is placed by, as in a Pod. On KubeVirt only. That of the template
+    /// applies as a whole if the machine has none. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
     /// Group of Machines of the namespace that are kept apart. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anti_affinity_group: Option<AntiAffinityGroup>,
@@ -25,6 +30,11 @@ pub struct Placement {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::TOLERATIONS_MAX))]
     pub tolerations: Option<Vec<Toleration>>,
+    /// How the machine and other pods of the namespace are spread over nodes, at most 64 constraints, as in a Pod. On
+    /// KubeVirt only. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = bounds::AFFINITY_ITEMS_MAX))]
+    pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
 }
 
 /// A taint of nodes that the machine may run on all the same.

@@ -1,12 +1,14 @@
-//! Guests that are kept apart: the label of a group on their pods, and the pod anti-affinity against it. Tolerated taints.
+//! Where a guest runs: affinity, the label of a group on the pods of its guests and the pod anti-affinity against it, and
+//! tolerated taints.
 
 use std::collections::BTreeMap;
 
-use super::types::{
-    Affinity, LabelSelector, LabelSelectorRequirement, PodAffinityTerm, PodAntiAffinity,
-    Toleration, WeightedPodAffinityTerm,
-};
-use crate::api::choice::{Choice as _, GroupScope};
+use serde::Serialize;
+
+use super::types::Toleration;
+use crate::api::choice::{Choice as _, GroupScope, SelectorOperator};
+use crate::api::machine::{Affinity, PodSelector, PodTerm, WeightedPodTerm};
+use crate::api::machine_policy::LabelRequirement;
 use crate::api::normalized::{Normalized, NormalizedGroup};
 use crate::names;
 use crate::render::identity::Identity;
@@ -16,7 +18,7 @@ use crate::words::labels_text;
 const LABEL_VM: &str = "vm.kubevirt.io/name";
 
 /// The largest weight of a preference: nothing else about the guest's node is preferred.
-const WEIGHT: u32 = 100;
+const WEIGHT: i64 = 100;
 
 /// Labels of the instance and its pod. `carried`: those of the Machine.
 pub(super) fn labels(
@@ -43,8 +45,22 @@ pub(super) fn annotations(
     let labels = labels.map(|text| (names::ANNOTATION_LABELS.to_owned(), text));
     let model = block.cpu_model().map(ToOwned::to_owned);
     let model = model.map(|model| (names::ANNOTATION_CPU_MODEL.to_owned(), model));
+    let affinity = block.affinity().map(digest);
+    let affinity = affinity.map(|text| (names::ANNOTATION_AFFINITY.to_owned(), text));
+    let spread = Some(block.spread()).filter(|spread| !spread.is_empty());
+    let spread = spread.map(|it| (names::ANNOTATION_SPREAD.to_owned(), digest(it)));
+    let placed_by = affinity.into_iter().chain(spread);
     let revisions = revisions.clone().into_iter();
-    revisions.chain(group).chain(labels).chain(model).collect()
+    let started_with = group.into_iter().chain(labels).chain(model);
+    revisions.chain(started_with).chain(placed_by).collect()
+}
+
+/// Bytes of the digests of what a pod is placed by.
+const DIGEST_BYTES: usize = 8;
+
+fn digest(value: &(impl Serialize + ?Sized)) -> String {
+    let text = serde_json::to_string(value).unwrap_or_default();
+    names::digest(&text, DIGEST_BYTES)
 }
 
 /// The taints that the guest's pod tolerates.
@@ -82,41 +98,43 @@ pub fn tolerations_text(tolerations: &[Toleration]) -> String {
     tolerations.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
+/// The affinity that the Machine requests, and the term that keeps it apart from its group.
 pub(super) fn affinity(machine: &Identity<'_>, block: &Normalized) -> Option<Affinity> {
-    let NormalizedGroup {
-        name,
-        required,
-        scope,
-    } = block.group()?;
-    let term = PodAffinityTerm {
-        label_selector: LabelSelector {
-            // While it is migrated, a guest has two pods, which may be in one zone.
-            match_expressions: vec![LabelSelectorRequirement {
-                key: LABEL_VM.to_owned(),
-                operator: "NotIn".to_owned(),
-                values: vec![machine.name.to_owned()],
-            }],
-            match_labels: [(names::LABEL_GROUP.to_owned(), name.clone())].into(),
-        },
-        topology_key: match scope {
-            GroupScope::Host => "kubernetes.io/hostname",
-            GroupScope::Zone => names::LABEL_ZONE,
+    let mut affinity = block.affinity().cloned().unwrap_or_default();
+    if let Some(group) = block.group() {
+        let apart = affinity.pod_anti_affinity.get_or_insert_default();
+        let term = apart_from(group, machine);
+        if group.required {
+            let required = &mut apart.required_during_scheduling_ignored_during_execution;
+            required.get_or_insert_default().push(term);
+        } else {
+            let preferred = &mut apart.preferred_during_scheduling_ignored_during_execution;
+            preferred.get_or_insert_default().push(WeightedPodTerm {
+                pod_affinity_term: Some(term),
+                weight: Some(WEIGHT),
+            });
         }
-        .to_owned(),
+    }
+    (affinity != Affinity::default()).then_some(affinity)
+}
+
+/// The other pods of a group.
+fn apart_from(group: &NormalizedGroup, machine: &Identity<'_>) -> PodTerm {
+    let is_other = LabelRequirement {
+        // While it is migrated, a guest has two pods, which may be in one zone.
+        key: Some(LABEL_VM.to_owned()),
+        operator: Some(SelectorOperator::NotIn.as_str().to_owned()),
+        values: Some(vec![machine.name.to_owned()]),
     };
-    let pod_anti_affinity = if *required {
-        PodAntiAffinity {
-            required_during_scheduling_ignored_during_execution: vec![term],
-            ..PodAntiAffinity::default()
-        }
-    } else {
-        PodAntiAffinity {
-            preferred_during_scheduling_ignored_during_execution: vec![WeightedPodAffinityTerm {
-                pod_affinity_term: term,
-                weight: WEIGHT,
-            }],
-            ..PodAntiAffinity::default()
-        }
+    let topology_key = match group.scope {
+        GroupScope::Host => "kubernetes.io/hostname",
+        GroupScope::Zone => names::LABEL_ZONE,
     };
-    Some(Affinity { pod_anti_affinity })
+    PodTerm {
+        label_selector: Some(PodSelector {
+            match_expressions: Some(vec![is_other]),
+            match_labels: Some([(names::LABEL_GROUP.to_owned(), group.name.clone())].into()),
+        }),
+        topology_key: Some(topology_key.to_owned()),
+    }
 }

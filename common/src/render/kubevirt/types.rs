@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::api::machine::{Affinity, TopologySpreadConstraint};
 use crate::names;
 
 macro_rules! objects {
@@ -106,7 +107,7 @@ objects! {
     }
     /// Desired state of a `VirtualMachineInstance`.
     InstanceSpec {
-        /// Which other guests share no node or zone with this one.
+        /// Nodes and pods that the pod of the guest is placed by.
         affinity: Option<Affinity>,
         /// CPU architecture: always `amd64`.
         architecture: String,
@@ -124,6 +125,8 @@ objects! {
         termination_grace_period_seconds: Option<u32>,
         /// Taints of nodes that the pod of the guest tolerates.
         tolerations: Vec<Toleration>,
+        /// How the pods are spread over nodes.
+        topology_spread_constraints: Vec<TopologySpreadConstraint>,
         /// Volumes, one per disk of the domain.
         volumes: Vec<Volume>,
     }
@@ -139,41 +142,6 @@ objects! {
         toleration_seconds: Option<i64>,
         /// Value of the taint.
         value: String,
-    }
-    /// Where the pod of a guest runs in relation to others.
-    Affinity {
-        /// Pods that it is kept apart from.
-        pod_anti_affinity: PodAntiAffinity,
-    }
-    /// Pods that a pod is kept apart from.
-    PodAntiAffinity {
-        /// If there is another place.
-        preferred_during_scheduling_ignored_during_execution: Vec<WeightedPodAffinityTerm>,
-        /// In any case.
-        required_during_scheduling_ignored_during_execution: Vec<PodAffinityTerm>,
-    }
-    /// Pods that a pod is kept apart from if there is another place.
-    WeightedPodAffinityTerm {
-        /// The pods.
-        pod_affinity_term: PodAffinityTerm,
-        /// Weight among other preferences, from 1 to 100.
-        weight: u32,
-    }
-    /// Pods of the same namespace, and what they do not share.
-    PodAffinityTerm {
-        /// The pods.
-        label_selector: LabelSelector,
-        /// Label of nodes; nodes with the same value are one place.
-        topology_key: String,
-    }
-    /// A condition for a label.
-    LabelSelectorRequirement {
-        /// Key of the label.
-        key: String,
-        /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
-        operator: String,
-        /// Values that the operator compares with.
-        values: Vec<String>,
     }
     /// Virtual hardware.
     Domain {
@@ -536,8 +504,6 @@ objects! {
     }
     /// Selects objects by labels.
     LabelSelector {
-        /// Conditions for its labels, all of which must hold.
-        match_expressions: Vec<LabelSelectorRequirement>,
         /// Labels that an object must have, all of them.
         match_labels: BTreeMap<String, String>,
     }

@@ -82,6 +82,7 @@ pub fn virtual_machine(input: &VirtualMachineInput<'_>) -> VirtualMachine {
                 priority_class_name: block.priority_class().unwrap_or_default().to_owned(),
                 termination_grace_period_seconds: block.termination_grace_period_seconds,
                 tolerations: placement::tolerations(block),
+                topology_spread_constraints: block.spread().to_vec(),
                 volumes,
             },
         },

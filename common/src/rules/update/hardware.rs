@@ -8,7 +8,7 @@ use crate::api::normalized::{Normalized, devices_text};
 use crate::field_path::FieldPath;
 use crate::normalize::Merged;
 use crate::render::kubevirt::{tolerations, tolerations_text};
-use crate::rules::{clock, firmware, hardware, machine, placement, state};
+use crate::rules::{affinity, clock, firmware, hardware, machine, placement, state};
 use crate::words::{labels_text, shortened};
 
 use super::effects::Field;
@@ -81,6 +81,14 @@ fn firmware_state(
     let class = |block: &Normalized| block.priority_class().unwrap_or("none").to_owned();
     let path = placement::requested_priority_class(merged).path;
     warnings.field(Field::PriorityClass, path, (class(old), class(new)), false);
+    if old.affinity() != new.affinity() {
+        let path = affinity::requested_affinity(merged).path;
+        warnings.add(Field::Affinity, path, false, "changes");
+    }
+    if old.spread() != new.spread() {
+        let path = affinity::requested_spread(merged).path;
+        warnings.add(Field::TopologySpread, path, false, "changes");
+    }
     let path = machine::requested_grace_period(merged).path;
     warnings.field(
         Field::GracePeriod,

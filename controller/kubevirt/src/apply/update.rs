@@ -196,7 +196,7 @@ fn differences(desired: &Value, live: &Value, path: &str, found: &mut Vec<String
 
 /// The field of the Machine that decides a field of the VirtualMachine.
 fn machine_field(path: &str) -> Option<&'static str> {
-    const FIELDS: [(&str, &str); 17] = [
+    const FIELDS: [(&str, &str); 18] = [
         ("spec.runStrategy", "spec.powerState"),
         ("spec.template.spec.domain.cpu", "spec.resources.cpu"),
         ("spec.template.spec.domain.memory", "spec.resources.memory"),
@@ -211,6 +211,10 @@ fn machine_field(path: &str) -> Option<&'static str> {
         ("spec.template.spec.affinity", "spec.placement"),
         ("spec.template.spec.tolerations", "spec.placement"),
         ("spec.template.spec.priorityClassName", "spec.placement"),
+        (
+            "spec.template.spec.topologySpreadConstraints",
+            "spec.placement",
+        ),
         ("spec.template.spec.domain.devices.gpus", "spec.devices"),
         (
             "spec.template.spec.domain.devices.hostDevices",

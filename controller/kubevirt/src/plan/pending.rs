@@ -60,7 +60,7 @@ pub(super) fn pending(
     list
 }
 
-/// The group, the labels and the CPU model that the guest was started with.
+/// The group, the labels, the CPU model and the affinity that the guest was started with.
 fn started_with(runs: &Instance, desired: &Template) -> Vec<PendingChange> {
     let mut changes = Changes::default();
     for (field, annotation) in [
@@ -71,6 +71,19 @@ fn started_with(runs: &Instance, desired: &Template) -> Vec<PendingChange> {
         let current = runs.annotation(annotation).unwrap_or("none");
         let wanted = desired.metadata.annotations.get(annotation);
         changes.field(field, current, wanted.map_or("none", String::as_str));
+    }
+    for (field, annotation) in [
+        ("placement.affinity", names::ANNOTATION_AFFINITY),
+        (
+            "placement.topologySpreadConstraints",
+            names::ANNOTATION_SPREAD,
+        ),
+    ] {
+        let current = runs.annotation(annotation);
+        let wanted = desired.metadata.annotations.get(annotation);
+        if current != wanted.map(String::as_str) {
+            changes.field(field, "as it was", "as it is now");
+        }
     }
     changes.list
 }

@@ -4,6 +4,7 @@ use common::api::choice::{
     DeviceKind, DiskBus, DisplayType, EvictionStrategy, HugepageSize, PowerState, ReclaimPolicy,
     TaintEffect, TolerationOperator, VideoModel,
 };
+use common::api::machine::{Affinity, NodeAffinity, TopologySpreadConstraint};
 use common::api::normalized::{
     Normalized, NormalizedConsole, NormalizedDevice, NormalizedDisplay, NormalizedHardware,
     NormalizedPlacement, NormalizedToleration, NormalizedTpm,
@@ -360,7 +361,10 @@ fn other_tolerations_wait_until_the_guest_has_another_pod() {
     };
     let set = |environment: &mut FakeCluster, toleration| {
         edit(environment, |block| {
-            block.placement = NormalizedPlacement::of(None, None, vec![toleration]);
+            block.placement = Some(NormalizedPlacement {
+                tolerations: vec![toleration],
+                ..NormalizedPlacement::default()
+            });
         });
         environment.settle();
         let conditions = vec![kubevirt_says("LiveMigratable", "True", "")];
@@ -419,8 +423,23 @@ fn other_hardware_of_the_node_and_another_priority_wait_for_a_restart() {
             ],
             hugepages: Some(HugepageSize::Mebi2),
         });
-        block.placement = NormalizedPlacement::of(None, Some("high".into()), vec![]);
+        let spread = TopologySpreadConstraint {
+            max_skew: Some(1),
+            ..TopologySpreadConstraint::default()
+        };
+        block.placement = Some(NormalizedPlacement {
+            affinity: Some(Affinity {
+                node_affinity: Some(NodeAffinity::default()),
+                ..Affinity::default()
+            }),
+            priority_class_name: Some("high".into()),
+            topology_spread_constraints: vec![spread],
+            ..NormalizedPlacement::default()
+        });
     };
+    let changed = |field| [field, "as it was", "as it is now", "Restart"];
+    let affinity = changed("placement.affinity");
+    let spread = changed("placement.topologySpreadConstraints");
     let expected = [
         ["cpu.dedicated", "false", "true", "Restart"],
         ["memory.hugepages", "none", "2Mi", "Restart"],
@@ -428,6 +447,8 @@ fn other_hardware_of_the_node_and_another_priority_wait_for_a_restart() {
         ["devices[token]", "absent", "present", "Restart"],
         ["placement.priorityClassName", "none", "high", "Restart"],
         ["cpu.model", "none", "Skylake-Server", "Restart"],
+        affinity,
+        spread,
     ];
     set(&all, &expected);
     let other_device = |block: &mut Normalized| {
@@ -445,6 +466,8 @@ fn other_hardware_of_the_node_and_another_priority_wait_for_a_restart() {
         ["devices[token]", "present", "absent", "Restart"],
         ["placement.priorityClassName", "high", "none", "Restart"],
         ["cpu.model", "Skylake-Server", "none", "Restart"],
+        affinity,
+        spread,
     ];
     set(&none, &expected);
 }
