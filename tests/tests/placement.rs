@@ -4,6 +4,7 @@ mod environment;
 
 use std::collections::BTreeSet;
 
+use anyhow::Result;
 use lab::{
     Scenario,
     objects::{INSTANCE, Kind, POD, VM, condition, condition_message},
@@ -251,7 +252,7 @@ async fn labels_of_a_machine_reach_its_guest_with_the_next_start() {
 }
 
 /// What KubeVirt permits and a PriorityClass, which the webhook knows when this returns.
-async fn permit(env: &Environment) {
+async fn permit(env: &Environment) -> Result<()> {
     let permitted = json!({
         "pciHostDevices": [{"pciVendorSelector": "10DE:20B0", "resourceName": "nvidia.com/A100"}],
         "usb": [{"resourceName": "kubevirt.io/token", "selectors": [{"vendor": "1050", "product": "0407"}]}],
@@ -273,10 +274,9 @@ async fn permit(env: &Environment) {
         let answer = kubectl.run(&permit).await?;
         Ok((answer.code == 0).then_some(()).ok_or(answer.stderr))
     })
-    .await
-    .unwrap();
+    .await?;
     let class = ["create", "priorityclass", "high", "--value=1000"];
-    kubectl.run(&class).await.unwrap().ok().unwrap();
+    kubectl.run(&class).await?.ok()?;
     let probe = machine(
         "probe",
         &json!({
@@ -293,13 +293,12 @@ async fn permit(env: &Environment) {
         Ok(knows.then_some(()).ok_or(answer.stderr))
     })
     .await
-    .unwrap();
 }
 
 #[tokio::test]
 async fn hardware_of_a_node_is_judged_at_the_prompt_and_given_to_the_guest() {
     let env = Environment::with_best_crds().await;
-    permit(&env).await;
+    permit(&env).await.unwrap();
     let (machines, kubectl) = (env.machines(), env.lab.kubectl());
     let equipped = |device: &str, class: &str| {
         machine(
@@ -387,8 +386,8 @@ async fn hardware_of_a_node_is_judged_at_the_prompt_and_given_to_the_guest() {
     let announced = changed.stderr.matches("[RestartRequired]").count();
     assert_eq!(announced, 5, "{}", changed.stderr);
     let pending = machines.until("db", "to have pending changes", |machine| {
-        let changes = machine["status"]["pendingChanges"].as_array();
-        changes.is_some_and(|changes| changes.len() == announced)
+        let list = machine["status"]["pendingChanges"].as_array();
+        list.is_some_and(|list| list.len() == announced)
     });
     let pending = pending.await.unwrap();
     for change in pending["status"]["pendingChanges"].as_array().unwrap() {

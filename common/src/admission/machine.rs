@@ -11,7 +11,7 @@ use crate::api::machine_image::PinnedImage;
 use crate::api::normalized::{BLOCK_VERSION, Normalized, NormalizedDisk, TemplatePin};
 use crate::catalog::{Catalog, MachineName};
 use crate::normalize::{
-    ImageDefaults, Intent, Merged, Pins, TemplateChoice, defaults_of, device_kinds_in,
+    ImageDefaults, Intent, Merged, Pins, TemplateChoice, defaults_of, device_kinds,
     disks_without_serial, hash, images_in, merge, pins_of, unspecified_efi_state,
 };
 use crate::rules::rule::{Governed, ImageRequest, KnownTemplate, Lookup, TemplateRequest, Update};
@@ -418,10 +418,7 @@ fn resolve(
         disks_without_serial: disks_without_serial(old_block.or(restored)),
         unspecified_efi_state: unspecified_efi_state(old_block.or(restored)),
         defaults,
-        device_kinds: old_block
-            .or(restored)
-            .map(device_kinds_in)
-            .unwrap_or_default(),
+        device_kinds: device_kinds(old_block.or(restored)),
     };
     let lookup = Lookup {
         merged: &merged,
@@ -443,8 +440,6 @@ fn resolve(
         None => kept.storage_classes.clone(),
     };
     let storage_classes = rules::look_up(&lookup, &known_classes, findings);
-    let mut device_kinds = rules::device_kinds(&lookup);
-    device_kinds.extend(kept.device_kinds.clone());
     let policies = rules::policies_of(namespace, catalog, findings);
     let pins = Pins {
         template: template.clone(),
@@ -456,7 +451,7 @@ fn resolve(
         disks_without_serial: kept.disks_without_serial.clone(),
         unspecified_efi_state: kept.unspecified_efi_state,
         defaults,
-        device_kinds,
+        device_kinds: rules::device_kinds(&lookup, &kept.device_kinds),
     };
     let named = intent.template();
     let governed = Governed {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::usage::amount;
 use crate::api::choice::{Backend, Choice as _, ReclaimPolicy, SelectorOperator};
 use crate::api::machine_policy::{
-    BridgePolicy, LabelRequirement, MachineLimits, MachinePolicySpec, NamespaceQuota,
-    NamespaceSelector,
+    BridgePolicy, HardwarePolicy, LabelRequirement, MachineLimits, MachinePolicySpec,
+    NamespaceQuota, NamespaceSelector,
 };
 use crate::bounds::{VLAN_MAX, VLAN_MIN};
 use crate::glob::Glob;
@@ -52,6 +52,17 @@ pub struct Policy {
     pub reclaim_policies: Option<Vec<ReclaimPolicy>>,
     /// Reclaim policy of disks that name none.
     pub default_reclaim_policy: Option<ReclaimPolicy>,
+    /// Hardware that Machines may have for themselves, and their priority.
+    pub hardware: Hardware,
+    /// Limits of one Machine.
+    pub limits: Limits,
+    /// Limits of all Machines of a namespace together.
+    pub quota: Quota,
+}
+
+/// Hardware that Machines may have for themselves, and their priority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hardware {
     /// Whether vCPUs may have processors for themselves.
     pub allows_dedicated_cpu: bool,
     /// Whether memory may consist of huge pages.
@@ -60,10 +71,17 @@ pub struct Policy {
     pub devices: Option<Vec<Glob>>,
     /// Patterns for names of PriorityClasses.
     pub priority_classes: Option<Vec<Glob>>,
-    /// Limits of one Machine.
-    pub limits: Limits,
-    /// Limits of all Machines of a namespace together.
-    pub quota: Quota,
+}
+
+impl Hardware {
+    fn of(spec: HardwarePolicy) -> Self {
+        Self {
+            allows_dedicated_cpu: spec.dedicated_cpu.unwrap_or(true),
+            allows_hugepages: spec.hugepages.unwrap_or(true),
+            devices: globs(spec.devices),
+            priority_classes: globs(spec.priority_classes),
+        }
+    }
 }
 
 /// Limits of all Machines of a namespace together; `None` is no limit.
@@ -224,7 +242,6 @@ impl Policy {
         let (templates, networks) = (templates.unwrap_or_default(), networks.unwrap_or_default());
         let images = images.unwrap_or_default();
         let reclaim = reclaim_policies.unwrap_or_default();
-        let hardware = hardware.unwrap_or_default();
         Some(Self {
             name,
             selector: Selector::of(namespace_selector?)?,
@@ -245,10 +262,7 @@ impl Policy {
             volumes: globs(images.volumes),
             reclaim_policies: list(reclaim.allow, ReclaimPolicy::parse),
             default_reclaim_policy: reclaim.default.as_deref().and_then(ReclaimPolicy::parse),
-            allows_dedicated_cpu: hardware.dedicated_cpu.unwrap_or(true),
-            allows_hugepages: hardware.hugepages.unwrap_or(true),
-            devices: globs(hardware.devices),
-            priority_classes: globs(hardware.priority_classes),
+            hardware: Hardware::of(hardware.unwrap_or_default()),
             limits: Limits::of(&limits.unwrap_or_default()),
             quota: Quota::of(&quota.unwrap_or_default()),
         })

@@ -131,7 +131,7 @@ pub fn pins_of(block: &Normalized) -> Pins {
         disks_without_serial: disks_without_serial(Some(block)),
         unspecified_efi_state: unspecified_efi_state(Some(block)),
         defaults: defaults_of(block),
-        device_kinds: device_kinds_in(block),
+        device_kinds: device_kinds(Some(block)),
         template: match &block.template {
             Some(pin) => TemplateChoice::Pinned(Box::new(pin.clone())),
             None => TemplateChoice::None,
@@ -144,9 +144,9 @@ pub fn pins_of(block: &Normalized) -> Pins {
     }
 }
 
-/// How the block gives devices of nodes to the guest, by name of the resource.
-pub(crate) fn device_kinds_in(block: &Normalized) -> BTreeMap<String, DeviceKind> {
-    let devices = block.devices().iter();
+/// How a block, if there is one, gives devices of nodes to the guest, by name of the resource.
+pub(crate) fn device_kinds(block: Option<&Normalized>) -> BTreeMap<String, DeviceKind> {
+    let devices = block.into_iter().flat_map(Normalized::devices);
     devices
         .map(|device| (device.device_name.clone(), device.kind))
         .collect()

@@ -152,15 +152,18 @@ fn describe(need: NodeNeed<'_>) -> String {
     }
 }
 
-/// How KubeVirt permits the devices that a Machine requests, by name of the resource; PCI if that is not known.
-pub(crate) fn device_kinds(lookup: &Lookup<'_>) -> BTreeMap<String, DeviceKind> {
-    let mut names = hardware::device_names(lookup.merged).peekable();
-    if names.peek().is_none() {
-        return BTreeMap::new();
+/// How KubeVirt permits the devices that a Machine requests, by name of the resource, if that is known. Those in `kept` are
+/// not looked up.
+pub(crate) fn device_kinds(
+    lookup: &Lookup<'_>,
+    kept: &BTreeMap<String, DeviceKind>,
+) -> BTreeMap<String, DeviceKind> {
+    let mut kinds = kept.clone();
+    let names = hardware::device_names(lookup.merged);
+    for (_, name) in names.filter(|(_, name)| !kept.contains_key(*name)) {
+        let kubevirt = lookup.catalog.kubevirt();
+        let permitted = kubevirt.and_then(|it| it.devices.get(name).copied());
+        kinds.extend(permitted.map(|kind| (name.to_owned(), kind)));
     }
-    let kubevirt = lookup.catalog.kubevirt();
-    let permitted = |name: &str| kubevirt.as_ref()?.devices.get(name).copied();
-    names
-        .filter_map(|(_, name)| Some((name.to_owned(), permitted(name)?)))
-        .collect()
+    kinds
 }

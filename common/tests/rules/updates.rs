@@ -65,6 +65,16 @@ fn of_node(field: Field) -> Value {
     }
 }
 
+/// A field of the screen.
+fn screen(field: Field) -> Value {
+    let display = match field {
+        Field::DisplayType => json!({"type": "none"}),
+        Field::DisplayVideo => json!({"video": "virtio"}),
+        _ => json!({"passwordSecretRef": {"name": "x"}}),
+    };
+    json!({ "display": display })
+}
+
 /// A field of the boot loader.
 fn bootloader(field: Field) -> Value {
     let bootloader = match field {
@@ -139,9 +149,7 @@ fn changed(field: Field) -> Value {
         })),
         Field::Os => json!({"os": "windows"}),
         Field::Drivers => json!({"drivers": "virtio"}),
-        Field::DisplayType => json!({"display": {"type": "none"}}),
-        Field::DisplayVideo => json!({"display": {"video": "virtio"}}),
-        Field::DisplayPassword => json!({"display": {"passwordSecretRef": {"name": "x"}}}),
+        Field::DisplayType | Field::DisplayVideo | Field::DisplayPassword => screen(field),
         Field::ConsoleLog => json!({"console": {"log": true}}),
         Field::MachineType => json!({"domain": {"machine": {"type": "pc"}}}),
         Field::Efi | Field::PersistentEfi | Field::SecureBoot => bootloader(field),

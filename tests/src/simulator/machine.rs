@@ -206,12 +206,7 @@ async fn reconcile(
             }
         }
     }
-    // Another pod may go, a taint, and a node may get hardware.
-    let is_kept_apart = matches!(
-        scenario,
-        Scenario::AntiAffinity | Scenario::Tainted | Scenario::NodeSelector | Scenario::NoResource
-    );
-    let again = next.again.or(is_kept_apart.then_some(SLOW));
+    let again = next.again.or(scenario.waits_for_a_node().then_some(SLOW));
     Ok(again.map_or_else(Action::await_change, Action::requeue))
 }
 

@@ -71,6 +71,14 @@ pub enum Scenario {
 }
 
 impl Scenario {
+    /// Whether the pod may get a node at any time: another pod may go, a taint, and a node may get hardware.
+    pub(super) fn waits_for_a_node(self) -> bool {
+        matches!(
+            self,
+            Self::AntiAffinity | Self::Tainted | Self::NodeSelector | Self::NoResource
+        )
+    }
+
     /// Whether a claim is bound only once a machine that uses it starts.
     pub(super) const fn binds_late(self) -> bool {
         matches!(self, Self::FirstConsumer | Self::FirstConsumerImportFails)

@@ -35,10 +35,10 @@ pub fn claim(machine: &Identity<'_>, volume: &Volume<'_>) -> Claim {
                     storage: disk.size.to_string(),
                 },
             },
-            selector: disk.selector.clone().map(|match_labels| LabelSelector {
-                match_labels,
-                ..LabelSelector::default()
-            }),
+            selector: disk
+                .selector
+                .clone()
+                .map(|match_labels| LabelSelector { match_labels }),
             volume_name: disk.volume_name.clone(),
         },
     }

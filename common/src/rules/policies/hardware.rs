@@ -34,13 +34,13 @@ fn node_hardware(machine: &Governed<'_>, policy: &Policy, findings: &mut Finding
         (
             dedicated.path,
             dedicated.value == Some(true),
-            policy.allows_dedicated_cpu,
+            policy.hardware.allows_dedicated_cpu,
             "dedicated CPUs",
         ),
         (
             pages.path,
             size.is_some(),
-            policy.allows_hugepages,
+            policy.hardware.allows_hugepages,
             "huge pages",
         ),
     ] {
@@ -50,7 +50,7 @@ fn node_hardware(machine: &Governed<'_>, policy: &Policy, findings: &mut Finding
             findings.deny(Violation::new(path, code, Kind::Forbidden, detail));
         }
     }
-    let Some(patterns) = &policy.devices else {
+    let Some(patterns) = &policy.hardware.devices else {
         return;
     };
     for (path, name) in hardware::device_names(merged) {
@@ -68,7 +68,7 @@ fn node_hardware(machine: &Governed<'_>, policy: &Policy, findings: &mut Finding
 /// Rule [`Code::PriorityClassNotAllowed`]. A Machine without a class has the default priority of the cluster.
 fn priority_classes(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
     let leaf = placement::requested_priority_class(machine.merged);
-    let (Some(patterns), Some(name)) = (&policy.priority_classes, leaf.value) else {
+    let (Some(patterns), Some(name)) = (&policy.hardware.priority_classes, leaf.value) else {
         return;
     };
     if !patterns.iter().any(|pattern| pattern.matches(name)) {
