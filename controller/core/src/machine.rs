@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::cache::compressed::Compressed;
+use crate::errors::Errors;
 use crate::held_addresses::Addresses;
 use crate::objects::{Meta as _, lenient, prune};
 use crate::resource;
@@ -67,6 +68,8 @@ pub struct CachedMachine {
     metadata: ObjectMeta,
     /// `status.phase`.
     pub phase: Option<Phase>,
+    /// The errors that its conditions show.
+    pub errors: Errors,
     /// The template that the block was made from: where it is defined, and its name.
     pub template: Option<(TemplateSource, Box<str>)>,
     /// NetworkConfigurations that the block names.
@@ -266,6 +269,7 @@ impl From<Machine> for CachedMachine {
             unreadable: None,
             metadata,
             phase: machine.status.phase,
+            errors: Errors::of(&machine.status),
             template: pin.map(|pin| (pin.source, pin.name.as_str().into())),
             networks: names(desired().flat_map(named_networks)),
             classes: names(disks.chain(cdroms)),
