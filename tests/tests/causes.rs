@@ -66,6 +66,13 @@ async fn every_cause_of_a_guest_that_does_not_start_reaches_the_machine() {
             "Back-off pulling image",
             "registry of KubeVirt's images",
         ),
+        // KubeVirt says nothing of it.
+        (
+            "no-mount",
+            Scenario::MountFails,
+            "FailedMount: MountVolume.SetUp failed for volume \"cloudinit\"",
+            "the Secrets it mounts exist",
+        ),
     ];
     for (name, scenario, ..) in causes {
         env.simulator.set("default", name, scenario);

@@ -62,6 +62,11 @@ impl Errors {
         Self(self.0 & !others.0)
     }
 
+    /// Whether this reason is among them.
+    pub fn contain(self, reason: &str) -> bool {
+        self.reasons().any(|known| known == reason)
+    }
+
     /// Their reasons.
     pub fn reasons(self) -> impl Iterator<Item = &'static str> {
         let known = ERROR_REASONS.into_iter().enumerate();
@@ -82,7 +87,9 @@ mod tests {
             kind: "Ready".into(),
             status: (*status).into(),
             reason: (*reason).into(),
-            ..Condition::default()
+            message: String::new(),
+            last_transition_time: String::new(),
+            observed_generation: None,
         };
         MachineStatus {
             conditions: conditions.iter().map(condition).collect(),

@@ -44,6 +44,12 @@ pub struct Machine {
     pub cloud_init: CloudInitPlan,
     /// The status as it was last written; fields that do not decode have their default.
     pub status: MachineStatus,
+    /// Of a Machine without a block, the template that the spec or the label names.
+    #[serde(default)]
+    pub named_template: Option<String>,
+    /// Whether `named_template` does not exist. Set for a pass, never stored.
+    #[serde(skip)]
+    pub lacks_template: bool,
     /// Uid of its namespace; empty if the namespace has not been reported yet. Set for a pass, never stored.
     #[serde(skip)]
     pub namespace_uid: String,
@@ -204,7 +210,11 @@ impl Wire {
             .unwrap_or_default();
         let protection = |spec: &Value| spec.get("deletionProtection").and_then(Value::as_bool);
         let of_block = || protection(spec.get("normalized")?);
+        let name = spec.get("template").and_then(Value::as_str);
+        let named_template = name.or(label.map(String::as_str)).map(str::to_owned);
         let machine = Machine {
+            named_template: named_template.filter(|_| block == Block::Missing),
+            lacks_template: false,
             is_protected: protection(&spec).or_else(of_block).unwrap_or(false),
             labels: carried(&metadata),
             block,

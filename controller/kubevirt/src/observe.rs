@@ -12,6 +12,7 @@ use common::catalog::ClaimUser;
 use common::names;
 use common::render::kubevirt::{attachment_name, import_name, volumes};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource as _};
 
@@ -21,6 +22,7 @@ use crate::caches::KubeVirtCaches;
 use crate::evictions::eviction;
 use crate::objects::{Claim, GuestPod, Instance};
 use crate::plan::{ExistingClaim, Observed, OnForeignStop, RequestedMigration, guest_has};
+use crate::pod_events::pod_warning;
 use controller_core::cache::State;
 use controller_core::caches::Caches;
 use controller_core::client::{ApiError, GuardedClient, Remedy};
@@ -67,6 +69,14 @@ impl Observer {
         if machine.is_deleting() && may_have_state(machine, &observed) {
             observed.state_claims = state_claims(&self.api, machine).await?;
         }
+        let warning = pod_warning(
+            &self.api,
+            &self.cluster,
+            machine,
+            &observed,
+            Timestamp::now(),
+        );
+        observed.pod_warning = warning.await;
         observed.eviction = eviction(&self.api, machine, &observed).await?;
         Ok(observed)
     }
@@ -251,6 +261,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         cdi: cluster.data_volumes.state() == State::Listed,
         vm: cluster.vms.get(namespace, name),
         pod: pod_of(cluster, machine, instance.as_deref()),
+        pod_warning: None,
         eviction: None,
         migration: requested_migration(cluster, machine),
         on_foreign_stop: observer.on_foreign_stop,

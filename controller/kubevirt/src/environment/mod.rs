@@ -29,7 +29,7 @@ use crate::objects::{
 };
 use crate::plan::OnForeignStop;
 use crate::plan::action::Plan;
-use crate::plan::observed::{Eviction, ExistingClaim, Observed, RequestedMigration};
+use crate::plan::observed::{Eviction, ExistingClaim, Observed, PodWarning, RequestedMigration};
 use controller_core::backend::Growth;
 use controller_core::conditions::Fault;
 use controller_core::fixtures;
@@ -61,6 +61,7 @@ pub(crate) struct FakeCluster {
     /// The last migration that was created.
     pub(crate) migration: Option<GuestMigration>,
     /// What was found about the end of a guest.
+    pub(crate) pod_warning: Option<PodWarning>,
     pub(crate) eviction: Option<Eviction>,
     pub(crate) on_foreign_stop: OnForeignStop,
     pub(crate) claims: BTreeMap<String, Claim>,
@@ -121,6 +122,7 @@ impl FakeCluster {
             instance: None,
             pod: None,
             migration: None,
+            pod_warning: None,
             eviction: None,
             on_foreign_stop: OnForeignStop::default(),
             claims: BTreeMap::new(),
@@ -245,6 +247,7 @@ impl FakeCluster {
             vm: self.vm.clone().map(Arc::new),
             instance: self.instance.clone().map(Arc::new),
             pod: self.pod.clone().map(Arc::new),
+            pod_warning: self.pod_warning.clone(),
             eviction: self.eviction.clone(),
             migration: self.requested_migration(),
             on_foreign_stop: self.on_foreign_stop,

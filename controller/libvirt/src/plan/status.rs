@@ -3,7 +3,8 @@
 use common::api::choice::{Backend, Choice as _, MigrationResult, Phase, PowerState};
 use common::api::normalized::Normalized;
 use common::api::status::{
-    InterfaceStatus, LastMigration, LastRestart, MachineStatus, PendingChange, VolumeStatus,
+    GuestOs, InterfaceStatus, LastMigration, LastRestart, MachineStatus, PendingChange,
+    VolumeStatus,
 };
 use common::render::libvirt::{Difference, Domain, domain_name};
 use common::rules::update::pending_action;
@@ -155,6 +156,10 @@ pub(super) fn report(
         host: view
             .map(|view| view.host.clone())
             .or_else(|| old.host.clone()),
+        guest_os: running
+            .and(view)
+            .map(|view| view.guest_os.clone())
+            .filter(|os| *os != GuestOs::default()),
         ip_addresses: distinct_addresses(&network_interfaces),
         network_interfaces,
         volumes: findings.volumes.clone(),
