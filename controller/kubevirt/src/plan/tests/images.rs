@@ -151,6 +151,18 @@ fn a_failed_import_quotes_cdi() {
     assert_eq!(reason, "ImageImporting");
     assert!(text.ends_with("CDI reports: 404 Not Found"), "{text}");
 
+    // CDI makes no claim, and does not try to.
+    let import = environment.data_volumes.get_mut("web-data").unwrap();
+    set_import_phase(import, "Pending");
+    import.status.conditions = decode(json!([{
+        "type": "Bound", "status": "False", "reason": "ErrClaimNotValid",
+        "message": "no accessMode specified in StorageProfile fast",
+    }]));
+    environment.pass();
+    let (_, reason, text) = storage(&environment);
+    assert_eq!(reason, "ImageImportFailed");
+    assert!(text.ends_with("specified in StorageProfile fast"), "{text}");
+
     set_import(&mut environment, "Failed", "Error");
     let (_, reason, text) = storage(&environment);
     assert_eq!(reason, "ImageImportFailed");
