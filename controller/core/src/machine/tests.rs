@@ -39,7 +39,7 @@ fn only_a_block_that_matches_the_spec_is_the_desired_state() {
 #[test]
 fn a_machine_without_a_block_names_the_template_that_does_not_exist() {
     let (store, _) = kube::runtime::reflector::store();
-    let caches = crate::caches::Caches::new(store);
+    let known = crate::caches::Caches::new(store);
     for (spec, expected) in [
         (json!({"template": "smal"}), Some("TemplateNotFound")),
         (json!({"template": "small"}), None),
@@ -52,7 +52,7 @@ fn a_machine_without_a_block_names_the_template_that_does_not_exist() {
     ] {
         let cached: CachedMachine =
             serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec})).unwrap();
-        let fault = crate::conditions::not_normalized(&caches.for_pass(&cached));
+        let fault = crate::conditions::not_normalized(&known.for_pass(&cached));
         let is_template = fault.reason() == "TemplateNotFound";
         assert_eq!(is_template.then_some(fault.reason()), expected, "{spec}");
     }
@@ -60,7 +60,7 @@ fn a_machine_without_a_block_names_the_template_that_does_not_exist() {
         "metadata": {"name": "web", "labels": {names::LABEL_TEMPLATE: "smal"}}, "spec": {},
     });
     let cached: CachedMachine = serde_json::from_value(labelled).unwrap();
-    let fault = crate::conditions::not_normalized(&caches.for_pass(&cached));
+    let fault = crate::conditions::not_normalized(&known.for_pass(&cached));
     assert_eq!(fault.reason(), "TemplateNotFound");
     assert!(fault.message().contains("template 'smal' not found"));
 }

@@ -75,6 +75,7 @@ pub(crate) struct FakeCluster {
     /// Shared imports of MachineImages, by name.
     pub(crate) imports: BTreeMap<String, DataVolume>,
     /// MachineImages that have another source now.
+    pub(crate) unprofiled: BTreeSet<String>,
     pub(crate) outdated_images: Vec<String>,
     /// DataVolumes as they were created, by name.
     import_specs: BTreeMap<String, types::DataVolume>,
@@ -131,6 +132,7 @@ impl FakeCluster {
             is_full: false,
             imports_hang: false,
             imports: BTreeMap::new(),
+            unprofiled: BTreeSet::new(),
             outdated_images: vec![],
             import_specs: BTreeMap::new(),
             secret: None,
@@ -264,6 +266,7 @@ impl FakeCluster {
                 .iter()
                 .map(|(name, import)| (name.clone(), Arc::new(import.clone())))
                 .collect(),
+            unprofiled: self.unprofiled.clone(),
             outdated_images: self.outdated_images.clone(),
             existing_uids: self.existing_uids.clone(),
             secret: self.secret.clone().map(Arc::new),

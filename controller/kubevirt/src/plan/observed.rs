@@ -102,6 +102,8 @@ pub(crate) struct Observed {
     pub(crate) sources: BTreeSet<String>,
     /// Namespace of the shared imports of MachineImages.
     pub(crate) image_namespace: Arc<str>,
+    /// Storage classes of the Machine's volumes of which CDI knows no access mode.
+    pub(crate) unprofiled: BTreeSet<String>,
     /// The shared imports that the Machine's volumes are clones of, those that exist, by name.
     pub(crate) imports: BTreeMap<String, Arc<DataVolume>>,
     /// MachineImages of its disks that have another source now.

@@ -83,8 +83,8 @@ async fn observed_of(env: &Environment) -> Box<HostView> {
     observer
         .hosts
         .connect("alpha", env.host.clone(), Ok(snapshot));
-    let observed = observer.observe(env.machine(), Growth::Permitted);
-    match observed.await.unwrap().observed.binding {
+    let observation = observer.observe(env.machine(), Growth::Permitted);
+    match observation.await.unwrap().observed.binding {
         Binding::Bound(view) => view,
         other => panic!("{other:?}"),
     }

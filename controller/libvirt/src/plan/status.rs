@@ -156,10 +156,7 @@ pub(super) fn report(
         host: view
             .map(|view| view.host.clone())
             .or_else(|| old.host.clone()),
-        guest_os: running
-            .and(view)
-            .map(|view| view.guest_os.clone())
-            .filter(|os| *os != GuestOs::default()),
+        guest_os: running.and(view).and_then(guest_os),
         ip_addresses: distinct_addresses(&network_interfaces),
         network_interfaces,
         volumes: findings.volumes.clone(),
@@ -193,6 +190,12 @@ fn last_migration(machine: &Machine) -> Option<LastMigration> {
         ),
     });
     refused.or_else(|| machine.status.last_migration.clone())
+}
+
+/// The operating system of a running guest, if its agent reports it.
+fn guest_os(view: &HostView) -> Option<GuestOs> {
+    let os = &view.guest_os;
+    (*os != GuestOs::default()).then(|| os.clone())
 }
 
 /// The addresses of all cards, each once.
