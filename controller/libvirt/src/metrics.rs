@@ -11,7 +11,7 @@ use controller_core::metrics::COUNT_INTERVAL;
 use controller_core::objects::Meta as _;
 use metrics::gauge;
 
-use self::pools::PublishedPools;
+use self::pools::{PublishedPools, approximate};
 use crate::Fleet;
 use crate::libvirt_host::LibvirtHost;
 
@@ -90,15 +90,6 @@ fn amounts(resources: Option<HostResources>) -> [(&'static str, f64); 2] {
         ("cpu", f64::from(cpu)),
         ("memory", approximate(memory.get())),
     ]
-}
-
-/// An amount as the value of a gauge.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "a graph of 2^53 bytes and more needs no single bytes"
-)]
-fn approximate(amount: u128) -> f64 {
-    amount as f64
 }
 
 /// Sets the gauges every 5 s, for as long as the process runs.

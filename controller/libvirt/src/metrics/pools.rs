@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use controller_core::objects::Meta as _;
 use metrics::gauge;
 
-use super::approximate;
 use crate::Fleet;
 use crate::snapshot::Snapshot;
 
@@ -31,6 +30,15 @@ pub(super) fn describe() {
         DISK_BYTES,
         "Bytes of these disks that guests see, whatever they occupy"
     );
+}
+
+/// An amount as the value of a gauge.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a graph of 2^53 bytes and more needs no single bytes"
+)]
+pub(super) fn approximate(amount: u128) -> f64 {
+    amount as f64
 }
 
 /// The values of one pool, by metric.
