@@ -1,4 +1,4 @@
-//! A CRD of CDI's `DataVolume` with the fields that the operator uses.
+//! CRDs of CDI's `DataVolume` and `StorageProfile` with the fields that the operator uses.
 //!
 //! Written for the lab from CDI's API. Unknown fields are pruned, or rejected with strict field validation, as by
 //! CDI's own CRD.
@@ -20,8 +20,8 @@ impl Cdi {
     pub(crate) fn objects(self) -> Vec<Value> {
         match self {
             Self::Absent => vec![],
-            Self::WithoutChecksums => vec![data_volumes(false)],
-            Self::Current => vec![data_volumes(true)],
+            Self::WithoutChecksums => vec![data_volumes(false), storage_profiles()],
+            Self::Current => vec![data_volumes(true), storage_profiles()],
         }
     }
 }
@@ -49,6 +49,34 @@ fn data_volumes(checksums: bool) -> Value {
                 "schema": {"openAPIV3Schema": object(&["spec"], &json!({
                     "apiVersion": text(), "kind": text(), "metadata": {"type": "object"},
                     "spec": spec(checksums), "status": status(),
+                }))},
+            }],
+        },
+    })
+}
+
+fn storage_profiles() -> Value {
+    let properties = object(
+        &[],
+        &json!({"accessModes": list(&text()), "volumeMode": text()}),
+    );
+    let known = object(&[], &json!({"claimPropertySets": list(&properties)}));
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "storageprofiles.cdi.kubevirt.io"},
+        "spec": {
+            "group": "cdi.kubevirt.io",
+            "scope": "Cluster",
+            "names": {
+                "kind": "StorageProfile", "listKind": "StorageProfileList",
+                "plural": "storageprofiles", "singular": "storageprofile",
+            },
+            "versions": [{
+                "name": "v1beta1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": object(&["spec"], &json!({
+                    "apiVersion": text(), "kind": text(), "metadata": {"type": "object"},
+                    "spec": known, "status": known,
                 }))},
             }],
         },

@@ -66,6 +66,13 @@ async fn every_cause_of_a_guest_that_does_not_start_reaches_the_machine() {
             "Back-off pulling image",
             "registry of KubeVirt's images",
         ),
+        // KubeVirt says nothing of it.
+        (
+            "no-mount",
+            Scenario::MountFails,
+            "FailedMount: MountVolume.SetUp failed for volume \"cloudinit\"",
+            "the Secrets it mounts exist",
+        ),
     ];
     for (name, scenario, ..) in causes {
         env.simulator.set("default", name, scenario);
@@ -329,6 +336,28 @@ async fn an_image_can_be_corrected_until_it_is_imported() {
         let disks = json!([disk("root"), disk("data")]);
         machine(name, &json!({"template": "small", "disks": disks}))
     };
+    // CDI writes it for each class, and knows nothing of most provisioners.
+    let profile = json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "StorageProfile",
+        "metadata": {"name": "standard"}, "spec": {}, "status": {},
+    });
+    env.apply(&profile).await;
+    env.simulator.set("default", "new", Scenario::ImportHangs);
+    env.apply(&with("new", "https://images.example.com/new"))
+        .await;
+    let text = "the StorageProfile 'standard' of CDI names no access mode";
+    says(&env, "new", "ImageImporting", text).await;
+    let known = json!([{"accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem"}]);
+    let mut profile = profile;
+    profile["status"]["claimPropertySets"] = known;
+    env.apply(&profile).await;
+    let is_known = |machine: &Value| {
+        let (_, reason, message) = verdict(machine, "Ready");
+        reason == "ImageImporting" && !message.contains("StorageProfile")
+    };
+    let known = machines.until("new", "to say no more of the profile", is_known);
+    known.await.unwrap();
+
     let (wrong, right) = (
         "https://images.example.com/wrong",
         "https://images.example.com/right",

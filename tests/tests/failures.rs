@@ -5,7 +5,7 @@ mod environment;
 
 use lab::{
     Scenario,
-    objects::{CLAIM, QUOTA, VM, condition, condition_message},
+    objects::{CLAIM, QUOTA, TEMPLATE, VM, condition, condition_message},
     wait,
 };
 use serde_json::{Value, json};
@@ -95,6 +95,8 @@ async fn the_controller_does_nothing_unless_the_block_matches_the_spec() {
     })
     .await
     .unwrap();
+    env.apply(&machine("typo", &json!({"template": "smal"})))
+        .await;
     machines
         .merge(
             "stale",
@@ -128,6 +130,21 @@ async fn the_controller_does_nothing_unless_the_block_matches_the_spec() {
     assert_eq!(reported["metadata"]["finalizers"], Value::Null);
     machines
         .until_condition("stale", "Normalized", "False", "Stale")
+        .await
+        .unwrap();
+    let reported = machines.until_condition("typo", "Normalized", "False", "TemplateNotFound");
+    let reported = reported.await.unwrap();
+    let message = condition_message(&reported, "Ready").unwrap();
+    assert!(message.contains("template 'smal' not found"), "{message}");
+    let template = json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "MachineTemplate",
+        "metadata": {"name": "smal"},
+        "spec": {"resources": {"cpu": {"cores": 1}, "memory": {"size": "1Gi"}}},
+    });
+    let templates = env.lab.objects(TEMPLATE, "");
+    templates.create(&template).await.unwrap();
+    machines
+        .until_condition("typo", "Normalized", "False", "NotNormalized")
         .await
         .unwrap();
     assert!(env.objects(VM).find(missing).await.unwrap().is_none());

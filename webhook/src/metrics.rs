@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
+use certs::Validity;
 use common::admission::{ObjectKind, Stage};
 use common::code::Code;
 use common::violation::Findings;
+use time::OffsetDateTime;
 
 use crate::review::Operation;
 
@@ -19,6 +21,7 @@ const CONNECTION_REFUSALS: &str = "machine_webhook_connections_refused_total";
 const LOOKUPS: &str = "machine_webhook_catalog_lookups_total";
 const ROWS: &str = "machine_webhook_catalog_objects";
 const AGE: &str = "machine_webhook_catalog_age_seconds";
+const LIFETIME: &str = "machine_webhook_certificate_lifetime_seconds";
 const EXPIRY: &str = "machine_webhook_certificate_expiry_seconds";
 const ERRORS: &str = "machine_webhook_certificate_errors_total";
 const LAST_ERROR: &str = "machine_webhook_certificate_last_error_timestamp_seconds";
@@ -54,6 +57,7 @@ pub(crate) fn describe() {
         metrics::Unit::Seconds,
         "Time since the catalog was last known to be current; 0 while its watch works"
     );
+    metrics::describe_gauge!(LIFETIME, "Time for which a certificate is valid in all");
     metrics::describe_gauge!(EXPIRY, "Time until a certificate expires");
     metrics::describe_counter!(ERRORS, "Failed passes over the certificates");
     metrics::describe_gauge!(
@@ -248,9 +252,13 @@ pub(crate) fn catalog(kind: &'static str, objects: usize, age: Duration) {
     metrics::gauge!(AGE, "kind" => kind).set(age.as_secs_f64());
 }
 
-/// Sets the time until a certificate expires, in seconds.
-pub(crate) fn certificate_expiry(certificate: &'static str, seconds: f64) {
-    metrics::gauge!(EXPIRY, "certificate" => certificate).set(seconds);
+/// Sets the lifetime of a certificate, and the time until it expires.
+pub(crate) fn certificate(certificate: &'static str, validity: Validity) {
+    let lifetime = validity.not_after - validity.not_before;
+    metrics::gauge!(LIFETIME, "certificate" => certificate).set(lifetime.as_seconds_f64());
+    // Negative once it has expired.
+    let left = validity.not_after - OffsetDateTime::now_utc();
+    metrics::gauge!(EXPIRY, "certificate" => certificate).set(left.as_seconds_f64());
 }
 
 /// Why a pass over the certificates failed.
@@ -291,8 +299,8 @@ impl CertificateFault {
 /// Counts a failed pass over the certificates.
 pub(crate) fn certificate_error(fault: CertificateFault) {
     metrics::counter!(ERRORS).increment(1);
-    let now = time::OffsetDateTime::now_utc();
-    let now = (now - time::OffsetDateTime::UNIX_EPOCH).as_seconds_f64();
+    let now = OffsetDateTime::now_utc();
+    let now = (now - OffsetDateTime::UNIX_EPOCH).as_seconds_f64();
     metrics::gauge!(LAST_ERROR, "fault" => fault.label()).set(now);
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use common::api::libvirt_host::HostNetwork;
 use common::api::machine_image::PinnedImage;
-use common::catalog::{NetworkRow, Policy};
+use common::catalog::{NetworkRow, Policy, built_in};
 use common::normalize::images_in;
 use common::quantity::Bytes;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -97,6 +97,11 @@ impl Caches {
         if let Some(namespace) = self.namespaces.get("", cached.namespace()) {
             namespace.uid().clone_into(&mut machine.namespace_uid);
         }
+        let exists = |name: &String| built_in(name).is_some() || self.templates.contains("", name);
+        machine.lacks_template = machine
+            .named_template
+            .as_ref()
+            .is_some_and(|it| !exists(it));
         machine
     }
 

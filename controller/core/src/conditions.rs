@@ -64,12 +64,25 @@ impl Outcome {
 }
 
 /// `Normalized`, False: why there is no desired state to act on.
-pub fn not_normalized(block: &Block) -> Fault {
+pub fn not_normalized(machine: &Machine) -> Fault {
+    if let Some(name) = machine
+        .named_template
+        .as_ref()
+        .filter(|_| machine.lacks_template)
+    {
+        return Fault::new(
+            "TemplateNotFound",
+            format!(
+                "template '{name}' not found, so nothing is done: create the MachineTemplate and set the annotation {} to a new text, or name another template in spec.template",
+                names::ANNOTATION_REFRESH_TEMPLATE
+            ),
+        );
+    }
     let remedy = format!(
         "the admission webhook writes it: see that machine-webhook runs and is registered, then set the annotation {} to a new text, or change the spec",
         names::ANNOTATION_REFRESH_TEMPLATE
     );
-    match block {
+    match &machine.block {
         Block::Stale => Fault::new(
             "Stale",
             format!("spec.normalized was made of another spec, so nothing is done; {remedy}"),

@@ -46,6 +46,8 @@ pub fn machine(block: Normalized) -> Machine {
         block: Block::Matching(Box::new(block)),
         cloud_init: CloudInitPlan::default(),
         status: MachineStatus::default(),
+        named_template: None,
+        lacks_template: false,
         namespace_uid: String::new(),
         addresses: Addresses::default(),
     }

@@ -23,6 +23,7 @@ pub mod conditions;
 pub mod deletion;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod documented_reasons;
+pub mod errors;
 pub mod events;
 pub mod expectations;
 #[cfg(any(test, feature = "fixtures"))]

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::cache::compressed::Compressed;
+use crate::errors::Errors;
 use crate::held_addresses::Addresses;
 use crate::objects::{Meta as _, lenient, prune};
 use crate::resource;
@@ -43,6 +44,12 @@ pub struct Machine {
     pub cloud_init: CloudInitPlan,
     /// The status as it was last written; fields that do not decode have their default.
     pub status: MachineStatus,
+    /// Of a Machine without a block, the template that the spec or the label names.
+    #[serde(default)]
+    pub named_template: Option<String>,
+    /// Whether `named_template` does not exist. Set for a pass, never stored.
+    #[serde(skip)]
+    pub lacks_template: bool,
     /// Uid of its namespace; empty if the namespace has not been reported yet. Set for a pass, never stored.
     #[serde(skip)]
     pub namespace_uid: String,
@@ -67,6 +74,8 @@ pub struct CachedMachine {
     metadata: ObjectMeta,
     /// `status.phase`.
     pub phase: Option<Phase>,
+    /// The errors that its conditions show.
+    pub errors: Errors,
     /// The template that the block was made from: where it is defined, and its name.
     pub template: Option<(TemplateSource, Box<str>)>,
     /// NetworkConfigurations that the block names.
@@ -201,7 +210,11 @@ impl Wire {
             .unwrap_or_default();
         let protection = |spec: &Value| spec.get("deletionProtection").and_then(Value::as_bool);
         let of_block = || protection(spec.get("normalized")?);
+        let name = spec.get("template").and_then(Value::as_str);
+        let named_template = name.or(label.map(String::as_str)).map(str::to_owned);
         let machine = Machine {
+            named_template: named_template.filter(|_| block == Block::Missing),
+            lacks_template: false,
             is_protected: protection(&spec).or_else(of_block).unwrap_or(false),
             labels: carried(&metadata),
             block,
@@ -266,6 +279,7 @@ impl From<Machine> for CachedMachine {
             unreadable: None,
             metadata,
             phase: machine.status.phase,
+            errors: Errors::of(&machine.status),
             template: pin.map(|pin| (pin.source, pin.name.as_str().into())),
             networks: names(desired().flat_map(named_networks)),
             classes: names(disks.chain(cdroms)),

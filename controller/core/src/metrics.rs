@@ -3,7 +3,7 @@
 //! Label values come from small, known sets: phases, states, and names that exist in the catalog. Anything else counts
 //! as `other`, and no label contains the name of a Machine: users could otherwise create series without limit.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,15 @@ use common::api::status::MachineStatus;
 use metrics::{counter, gauge, histogram};
 
 use crate::caches::Caches;
+use crate::errors::{ERROR_REASONS, Errors};
 use crate::expectations::Expectations;
 use crate::lease::LeaseGuard;
 use crate::machine::{CachedMachine, Machine, named_networks};
 use crate::objects::Meta as _;
 
 const MACHINES: &str = "kubevirt_operator_machines_total";
+const BY_BACKEND: &str = "kubevirt_operator_backend_machines";
+const WITH_ERROR: &str = "kubevirt_operator_machines_with_error";
 const DURATION: &str = "kubevirt_operator_reconciliation_duration_seconds";
 const ERRORS: &str = "kubevirt_operator_reconciliation_errors_total";
 const LEADING: &str = "kubevirt_operator_leading";
@@ -32,33 +35,11 @@ pub const OTHER: &str = "other";
 /// Pause between two counts of the gauges: shorter than a scrape interval, usually 15 s or more.
 pub const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Reasons that are counted as an error when a condition gets one.
-const ERROR_REASONS: [&str; 20] = [
-    "NetworkConfigurationNotFound",
-    "StorageClassNotFound",
-    "InsufficientResources",
-    "KubeVirtApiError",
-    "NameConflict",
-    "ImageImportUnavailable",
-    "ImageImportFailed",
-    "CloudInitSecretNotFound",
-    "NetworkFailed",
-    "VMFailed",
-    "NotNormalized",
-    "Stale",
-    "NoHostFits",
-    "NoRoom",
-    "QuotaExceeded",
-    "PoolNotFound",
-    "VolumeFailed",
-    "ImageNotFound",
-    "ImageTooLarge",
-    "GuestPaused",
-];
-
 /// Registers the help text of each metric.
 pub fn describe() {
     metrics::describe_gauge!(MACHINES, "Machines by phase and template");
+    metrics::describe_gauge!(BY_BACKEND, "Machines by backend and phase");
+    metrics::describe_gauge!(WITH_ERROR, "Machines that show the error now");
     metrics::describe_histogram!(
         DURATION,
         metrics::Unit::Seconds,
@@ -70,6 +51,10 @@ pub fn describe() {
         "Whether this replica acts: 1, or 0 while another does"
     );
     metrics::describe_counter!(NETWORK_ERRORS, "Machines that found a network not ready");
+    // A counter that appears with its first error has no increase then: `rate` needs the zero before it.
+    for reason in ERROR_REASONS {
+        counter!(ERRORS, "controller" => CONTROLLER, "error_type" => reason).absolute(0);
+    }
 }
 
 /// Records the duration of a pass.
@@ -88,28 +73,13 @@ fn count_error(reason: &'static str) {
 
 /// Counts the error reasons that a new status has and the old one has not.
 pub fn transition(machine: &Machine, new: &MachineStatus, caches: &Caches) {
-    let before: BTreeSet<_> = reasons(&machine.status).collect();
-    for reason in reasons(new).collect::<BTreeSet<_>>() {
-        if before.contains(reason) {
-            continue;
-        }
+    let before = Errors::of(&machine.status);
+    for reason in Errors::of(new).without(before).reasons() {
         count_error(reason);
         if reason.starts_with("Network") {
             network_errors(machine, caches, reason == "NetworkConfigurationNotFound");
         }
     }
-}
-
-fn reasons(status: &MachineStatus) -> impl Iterator<Item = &'static str> {
-    status
-        .conditions
-        .iter()
-        .filter(|condition| condition.status == "False")
-        .filter_map(|condition| {
-            ERROR_REASONS
-                .into_iter()
-                .find(|known| *known == condition.reason)
-        })
 }
 
 /// Counts the networks of a Machine that do not exist (`missing`), or those that exist.
@@ -139,7 +109,8 @@ pub async fn update_gauges(
         gauge!(LEADING).set(u32::from(guard.remaining().is_some()));
         let machines = caches.machines.state();
         expectations.retain(|kept| remaining(&machines, kept));
-        published.publish(count(&machines, &caches));
+        published.update(count(&machines, &caches));
+        published.publish();
     }
 }
 
@@ -153,13 +124,19 @@ fn remaining(machines: &[Arc<CachedMachine>], kept: &HashSet<&str>) -> HashSet<B
 
 fn count(machines: &[Arc<CachedMachine>], caches: &Caches) -> Counts {
     let mut groups: HashMap<_, f64> = HashMap::new();
-    for machine in machines {
-        let key = (machine.phase, machine.template.as_ref());
-        *groups.entry(key).or_default() += 1.0;
-    }
     let mut counts = Counts::default();
-    for ((phase, template), number) in groups {
+    for machine in machines {
+        let template = machine.template.as_ref();
+        let key = (machine.backend(), machine.phase, template);
+        *groups.entry(key).or_default() += 1.0;
+        for reason in machine.errors.reasons() {
+            *counts.with_error.entry(reason).or_default() += 1.0;
+        }
+    }
+    for ((backend, phase, template), number) in groups {
         let phase = phase.map_or("", |phase| phase.as_str());
+        let of_backend = counts.by_backend.entry([backend.as_str(), phase]);
+        *of_backend.or_default() += number;
         let key = [phase.to_owned(), label_of(template, caches)];
         *counts.machines.entry(key).or_default() += number;
     }
@@ -170,20 +147,51 @@ fn count(machines: &[Arc<CachedMachine>], caches: &Caches) -> Counts {
 struct Counts {
     /// Number of Machines by phase and template.
     machines: BTreeMap<[String; 2], f64>,
+    /// Number of Machines by backend and phase.
+    by_backend: BTreeMap<[&'static str; 2], f64>,
+    /// Number of Machines by an error that they have. One with several errors counts in each.
+    with_error: BTreeMap<&'static str, f64>,
 }
 
 /// Every series that was ever published: it has to be set to zero when nothing is left to count.
-#[derive(Default)]
 struct PublishedCounts(Counts);
 
+impl Default for PublishedCounts {
+    /// Every error is published from the start: there are few, and an alert that finds no series looks like one that
+    /// is not met.
+    fn default() -> Self {
+        Self(Counts {
+            with_error: ERROR_REASONS.map(|reason| (reason, 0.0)).into(),
+            ..Counts::default()
+        })
+    }
+}
+
 impl PublishedCounts {
-    fn publish(&mut self, counts: Counts) {
-        for count in self.0.machines.values_mut() {
+    fn update(&mut self, new: Counts) {
+        let Counts {
+            machines,
+            by_backend,
+            with_error,
+        } = &mut self.0;
+        let all = machines.values_mut().chain(by_backend.values_mut());
+        for count in all.chain(with_error.values_mut()) {
             *count = 0.0;
         }
-        self.0.machines.extend(counts.machines);
+        machines.extend(new.machines);
+        by_backend.extend(new.by_backend);
+        with_error.extend(new.with_error);
+    }
+
+    fn publish(&self) {
         for ([phase, template], count) in &self.0.machines {
             gauge!(MACHINES, "phase" => phase.clone(), "template" => template.clone()).set(*count);
+        }
+        for ([backend, phase], count) in &self.0.by_backend {
+            gauge!(BY_BACKEND, "backend" => *backend, "phase" => *phase).set(*count);
+        }
+        for (reason, count) in &self.0.with_error {
+            gauge!(WITH_ERROR, "error_type" => *reason).set(*count);
         }
     }
 }

@@ -9,7 +9,7 @@ use runtime::checks::Check;
 
 use crate::objects::{
     Attachment, Claim, DataVolume, GuestMigration, GuestPod, GuestSummary, Installation, Instance,
-    VirtualMachine,
+    StorageProfile, VirtualMachine,
 };
 
 /// Caches of the objects that Machines consist of on KubeVirt. Clones share them.
@@ -26,6 +26,8 @@ pub struct KubeVirtCaches {
     pub(crate) attachments: Cache<Attachment>,
     /// Migrations that this controller made. Nothing waits for them, as below.
     pub(crate) migrations: Cache<GuestMigration>,
+    /// What CDI knows of storage classes. Nothing waits for them, either.
+    pub(crate) profiles: Cache<StorageProfile>,
     /// How KubeVirt is configured. Nothing waits for it: a role of an earlier release may not permit to read it.
     pub(crate) installations: Cache<Installation>,
 }

@@ -17,6 +17,7 @@ pub mod metrics;
 mod objects;
 mod observe;
 mod plan;
+mod pod_events;
 mod watch;
 
 pub use self::backend::backend;

@@ -12,6 +12,7 @@ use common::catalog::ClaimUser;
 use common::names;
 use common::render::kubevirt::{attachment_name, import_name, volumes};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource as _};
 
@@ -19,14 +20,15 @@ use crate::apply::live::state_claims;
 use crate::apply::preconditions::other_user;
 use crate::caches::KubeVirtCaches;
 use crate::evictions::eviction;
-use crate::objects::{Claim, GuestPod, Instance};
+use crate::objects::{Attachment, Claim, GuestPod, Instance};
 use crate::plan::{ExistingClaim, Observed, OnForeignStop, RequestedMigration, guest_has};
+use crate::pod_events::pod_warning;
 use controller_core::cache::State;
 use controller_core::caches::Caches;
 use controller_core::client::{ApiError, GuardedClient, Remedy};
 use controller_core::machine::Machine;
 use controller_core::machine::named_networks;
-use controller_core::objects::{Meta, Secret, Template};
+use controller_core::objects::{Meta, Network, Secret, Template};
 use controller_core::secrets::read;
 use controller_core::writes::Written;
 
@@ -67,6 +69,14 @@ impl Observer {
         if machine.is_deleting() && may_have_state(machine, &observed) {
             observed.state_claims = state_claims(&self.api, machine).await?;
         }
+        let warning = pod_warning(
+            &self.api,
+            &self.cluster,
+            machine,
+            &observed,
+            Timestamp::now(),
+        );
+        observed.pod_warning = warning.await;
         observed.eviction = eviction(&self.api, machine, &observed).await?;
         Ok(observed)
     }
@@ -229,18 +239,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         .filter(|uid| *uid != machine.uid())
         .map(ToOwned::to_owned)
         .collect();
-    let networks: BTreeMap<_, _> = desired
-        .into_iter()
-        .flat_map(named_networks)
-        .filter_map(|name| Some((name.to_owned(), caches.networks.get(namespace, name)?)))
-        .collect();
-    let attachments = networks
-        .values()
-        .filter_map(|network| {
-            let name = attachment_name(network.name(), &network.spec);
-            Some((name.to_owned(), cluster.attachments.get(namespace, name)?))
-        })
-        .collect();
+    let (networks, attachments) = networks_of(observer, machine);
     Observed {
         conflicts: caches.conflicts(machine, cluster_uid, &|| vec![]),
         cluster: cluster_uid.clone(),
@@ -251,6 +250,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         cdi: cluster.data_volumes.state() == State::Listed,
         vm: cluster.vms.get(namespace, name),
         pod: pod_of(cluster, machine, instance.as_deref()),
+        pod_warning: None,
         eviction: None,
         migration: requested_migration(cluster, machine),
         on_foreign_stop: observer.on_foreign_stop,
@@ -263,6 +263,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         data_volumes,
         sources,
         image_namespace: observer.image_namespace.clone(),
+        unprofiled: unprofiled(cluster, machine),
         imports: shared,
         outdated_images: caches.outdated_images(machine),
         secret: cluster
@@ -275,6 +276,44 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         classes,
         template: template_of(machine, caches),
     }
+}
+
+/// The storage classes of the Machine's volumes of which CDI knows no access mode.
+fn unprofiled(cluster: &KubeVirtCaches, machine: &Machine) -> BTreeSet<String> {
+    let block = machine.desired().into_iter();
+    let volumes = block.flat_map(|block| volumes(machine.name(), block));
+    let classes = volumes.map(|volume| volume.disk.storage_class.clone());
+    let is_unprofiled = |class: &String| {
+        let profile = cluster.profiles.get("", class);
+        profile.is_some_and(|profile| profile.lacks_access_modes())
+    };
+    classes.filter(is_unprofiled).collect()
+}
+
+/// The networks that the Machine names, those that exist, by name, and their attachments.
+fn networks_of(
+    observer: &Observer,
+    machine: &Machine,
+) -> (
+    BTreeMap<String, Arc<Network>>,
+    BTreeMap<String, Arc<Attachment>>,
+) {
+    let Observer {
+        caches, cluster, ..
+    } = observer;
+    let namespace = machine.namespace();
+    let named = machine.desired().into_iter().flat_map(named_networks);
+    let networks: BTreeMap<_, _> = named
+        .filter_map(|name| Some((name.to_owned(), caches.networks.get(namespace, name)?)))
+        .collect();
+    let attachments = networks
+        .values()
+        .filter_map(|network| {
+            let name = attachment_name(network.name(), &network.spec);
+            Some((name.to_owned(), cluster.attachments.get(namespace, name)?))
+        })
+        .collect();
+    (networks, attachments)
 }
 
 /// The template that the block was made with, as it is now.

@@ -3,6 +3,7 @@
 //! ```text
 //! VM, VMI, claim, Secret ▶ the Machine on its label (a VM also: the Machine of its name; a claim
 //! and DataVolume           and DataVolume also: those that have a disk whose claim would be called so)
+//! storage profile ───────▶ Machines that use the class and do not run yet
 //! launcher pod, migration ▶ the Machine on its label
 //! attachment ────────────▶ Machines of the namespace with a network that names it
 //! KubeVirt ──────────────▶ every Machine, if what the controller acts on has changed
@@ -26,7 +27,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 
 use crate::caches::KubeVirtCaches;
 use crate::metrics;
-use crate::objects::{Claim, DataVolume, Installation, attachments};
+use crate::objects::{Claim, DataVolume, Installation, StorageProfile, attachments};
 
 /// Starts the watches that fill the caches.
 pub fn start(watches: &mut Watches<'_>) -> KubeVirtCaches {
@@ -161,6 +162,12 @@ fn watch_parts(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
         },
     );
     watches.spawn(
+        "watch of storage profiles",
+        watch_config(),
+        &cluster.profiles,
+        with_profile,
+    );
+    watches.spawn(
         "watch of migrations",
         ours.clone(),
         &cluster.migrations,
@@ -207,6 +214,26 @@ fn with_shared_import(
     machines_where(machines, |machine| {
         machine.uses_image(source)
             && !(is_progress && matches!(machine.phase, Some(Phase::Running | Phase::Stopped)))
+    })
+}
+
+/// The Machines whose import may depend on what CDI knows of a class. Of those that have run, all imports are complete.
+fn with_profile(
+    change: &Change<StorageProfile>,
+    machines: &Store<CachedMachine>,
+) -> Vec<ObjectRef<CachedMachine>> {
+    let lacks = |profile: &Option<Arc<StorageProfile>>| {
+        profile.as_ref().map(|profile| profile.lacks_access_modes())
+    };
+    let Some(profile) = change
+        .object()
+        .filter(|_| lacks(&change.old) != lacks(&change.new))
+    else {
+        return vec![];
+    };
+    machines_where(machines, |machine| {
+        machine.uses_class(profile.name())
+            && !matches!(machine.phase, Some(Phase::Running | Phase::Stopped))
     })
 }
 

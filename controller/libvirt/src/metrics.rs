@@ -1,5 +1,7 @@
 //! Metrics of LibvirtHosts. The label `host` has names of LibvirtHosts, which only administrators create.
 
+mod pools;
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
@@ -9,6 +11,7 @@ use controller_core::metrics::COUNT_INTERVAL;
 use controller_core::objects::Meta as _;
 use metrics::gauge;
 
+use self::pools::{PublishedPools, approximate};
 use crate::Fleet;
 use crate::libvirt_host::LibvirtHost;
 
@@ -34,6 +37,7 @@ pub fn describe() {
         UNLISTED,
         "Disks of deleted Machines that the status of the host does not list"
     );
+    pools::describe();
 }
 
 /// The values of one host.
@@ -82,12 +86,10 @@ impl HostValues {
 
 fn amounts(resources: Option<HostResources>) -> [(&'static str, f64); 2] {
     let HostResources { cpu, memory } = resources.unwrap_or(NO_RESOURCES);
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "a graph of 2^53 bytes and more needs no single bytes"
-    )]
-    let memory = memory.get() as f64;
-    [("cpu", f64::from(cpu)), ("memory", memory)]
+    [
+        ("cpu", f64::from(cpu)),
+        ("memory", approximate(memory.get())),
+    ]
 }
 
 /// Sets the gauges every 5 s, for as long as the process runs.
@@ -95,6 +97,7 @@ pub async fn count(fleet: Fleet) -> Result<(), Infallible> {
     let mut ticks = tokio::time::interval(COUNT_INTERVAL);
     // Every host that was ever published.
     let mut published: BTreeMap<String, HostValues> = BTreeMap::new();
+    let mut pools = PublishedPools::default();
     loop {
         ticks.tick().await;
         for values in published.values_mut() {
@@ -111,6 +114,7 @@ pub async fn count(fleet: Fleet) -> Result<(), Infallible> {
         for (host, values) in &published {
             values.publish(host);
         }
+        pools.publish(&fleet);
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
+use common::api::status::GuestOs;
 use common::render::libvirt::{Domain, DomainMetadata};
 use common::render::{SecretKey, SecretValue};
 use controller_core::addresses::Conflict;
@@ -117,6 +118,8 @@ pub(crate) struct HostView {
     pub(crate) seed_is_behind: bool,
     /// What libvirt can impose on cards, by the last poll.
     pub(crate) switches: Switches,
+    /// The operating system that the guest's agent reports; empty without an agent.
+    pub(crate) guest_os: GuestOs,
     /// IP addresses of the cards, as the networks' leases and the guest's agent report them.
     pub(crate) addresses: CardAddresses,
 }

@@ -16,6 +16,8 @@ pub(crate) struct Snapshot {
     pub(crate) pools: Vec<Pool>,
     /// Space that is left for volumes in pools that the host offers, in bytes; pools that cannot be read have none.
     pub(crate) space_left: BTreeMap<String, u128>,
+    /// The disks of Machines in these pools; pools that cannot be read have none.
+    pub(crate) machine_disks: BTreeMap<String, DiskTotals>,
     /// Volumes in the pools with existing volumes; of a pool that cannot be listed none.
     pub(crate) existing_volumes: BTreeSet<VolumeKey>,
     /// The digits in the names of the Machines' volumes in these pools.
@@ -32,6 +34,15 @@ pub(crate) struct Snapshot {
     pub(crate) bridges: Vec<String>,
     /// Every domain, of any owner.
     pub(crate) domains: Vec<DomainSummary>,
+}
+
+/// The disks of Machines in a pool, existing Machines or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DiskTotals {
+    /// Number of disks.
+    pub(crate) count: u64,
+    /// Bytes that their guests see, whatever they take in the pool.
+    pub(crate) size: u128,
 }
 
 /// A domain on a host.

@@ -1,7 +1,7 @@
 //! Reads the launcher pods of an instance, and writes what [`launcher`] and [`migration`] return.
 
 use k8s_openapi::{
-    api::core::v1::{Pod, ServiceAccount},
+    api::core::v1::{Event, Pod, ServiceAccount},
     jiff::Timestamp,
 };
 use kube::{
@@ -24,6 +24,7 @@ use super::{
 pub(super) struct Launcher {
     pods: Api<Pod>,
     accounts: Api<ServiceAccount>,
+    events: Api<Event>,
     pub(super) pod: Option<Value>,
 }
 
@@ -52,6 +53,7 @@ impl Launcher {
         Ok(Self {
             pods,
             accounts: Api::namespaced(context.client.clone(), namespace),
+            events: Api::namespaced(context.client.clone(), namespace),
             pod,
         })
     }
@@ -79,6 +81,9 @@ impl Launcher {
         lacks_claims: bool,
         node: Option<&str>,
     ) -> Result<Option<Action>, SimulatorError> {
+        if scenario == Scenario::MountFails && instance["status"]["phase"] == "Scheduling" {
+            self.report_mount().await?;
+        }
         let node = node.filter(|_| scenario != Scenario::Unschedulable);
         let now = Timestamp::now();
         let done = Some(Action::await_change());
@@ -146,6 +151,34 @@ impl Launcher {
                 report(status).await?;
                 let now = DeleteParams::default().grace_period(0);
                 self.pods.delete(self.name(), &now).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The kubelet reports, once, that it cannot mount a volume.
+    async fn report_mount(&self) -> Result<(), SimulatorError> {
+        let Some(pod) = &self.pod else {
+            return Ok(());
+        };
+        let metadata = &pod["metadata"];
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let event = json!({
+            "metadata": {"name": format!("{}.mount", self.name()), "namespace": metadata["namespace"]},
+            "involvedObject": {
+                "apiVersion": "v1", "kind": "Pod", "name": metadata["name"],
+                "namespace": metadata["namespace"], "uid": metadata["uid"],
+            },
+            "type": "Warning", "reason": "FailedMount", "count": 1,
+            "firstTimestamp": now, "lastTimestamp": now,
+            "source": {"component": "kubelet", "host": "node-1"},
+            "message": "MountVolume.SetUp failed for volume \"cloudinit\" : secret \"init\" not found",
+        });
+        let event = serde_json::from_value(event)?;
+        match self.events.create(&PostParams::default(), &event).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            created => {
+                created?;
             }
         }
         Ok(())

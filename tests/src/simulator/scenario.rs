@@ -44,6 +44,9 @@ pub enum Scenario {
     InstanceRefused,
     /// The node cannot pull the image of the launcher: `Synchronized=False` of the instance with the kubelet's text.
     ImagePull,
+    /// The node cannot mount a volume of the launcher: the instance stays in `Scheduling` without a condition, and only an
+    /// event of the pod has the kubelet's text.
+    MountFails,
     /// The guest ends before it runs: no text says why, the instance is deleted, and the VirtualMachine is
     /// `CrashLoopBackOff` with `startFailure`. The pauses are KubeVirt's multiples of the first, which is 1 s unless
     /// [`Simulator::set_start_pause`](super::Simulator::set_start_pause) sets it.
@@ -85,7 +88,7 @@ impl Scenario {
     }
 
     /// The named scenarios. Each of [`PRINTABLE_STATUSES`] is the name of one that reports it.
-    pub const ALL: [(&'static str, Self); 18] = [
+    pub const ALL: [(&'static str, Self); 19] = [
         ("happy", Self::Happy),
         ("unschedulable", Self::Unschedulable),
         ("pvc-pending", Self::PvcPending),
@@ -94,6 +97,7 @@ impl Scenario {
         ("pod-denied", Self::PodDenied),
         ("instance-refused", Self::InstanceRefused),
         ("image-pull", Self::ImagePull),
+        ("mount-fails", Self::MountFails),
         ("crash", Self::Crash),
         ("slow", Self::Slow),
         ("stuck", Self::Stuck),

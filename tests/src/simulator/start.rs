@@ -131,7 +131,8 @@ fn with_pod(input: &Input<'_>, instance: &Value) -> Blocked {
             Some(vec![unschedulable(&message)])
         }
         Scenario::ImagePull => Some(vec![image_error(instance)]),
-        // The kubelet waits for it without a condition.
+        // The kubelet waits without a condition.
+        Scenario::MountFails => Some(vec![]),
         _ if input.dependency_missing => Some(vec![]),
         _ => None,
     }

@@ -1,12 +1,12 @@
-//! Finds the programs of the control plane and Helm, or builds them.
+//! Finds the programs of the control plane, Helm and promtool, or builds them.
 //!
 //! ```text
 //! $KUBEBUILDER_ASSETS ──► cache ──► PATH, same version ──► go build ──► cache
 //! ```
 //! No package registry ships these binaries, so they are built from Go modules
-//! that `tests/tools/go.mod` pins, and `tests/tools/helm/go.mod` for Helm. The
-//! cache is keyed by the content of that file and its sums: after an update, the
-//! binaries are built again.
+//! that `tests/tools/go.mod` pins, and `tests/tools/helm/go.mod` for Helm and
+//! `tests/tools/prometheus/go.mod` for promtool. The cache is keyed by the content
+//! of that file and its sums: after an update, the binaries are built again.
 
 mod cache;
 mod source;
@@ -27,6 +27,9 @@ const CONTROL_PLANE: &str = "tests/tools";
 /// Folder of Helm's go.mod: Helm depends on other versions of Kubernetes' modules.
 const HELM: &str = "tests/tools/helm";
 
+/// Folder of promtool's go.mod, for the same reason.
+const PROMETHEUS: &str = "tests/tools/prometheus";
+
 /// A third-party program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
@@ -40,6 +43,8 @@ pub enum Tool {
     Kubectl,
     /// Helm; built when it is first needed.
     Helm,
+    /// Evaluates the rules of Prometheus; built when it is first needed.
+    Promtool,
 }
 
 impl Tool {
@@ -59,6 +64,7 @@ impl Tool {
             Self::ControllerManager => "kube-controller-manager",
             Self::Kubectl => "kubectl",
             Self::Helm => "helm",
+            Self::Promtool => "promtool",
         }
     }
 
@@ -69,6 +75,7 @@ impl Tool {
             Self::ControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
             Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
             Self::Helm => "helm.sh/helm/v4/cmd/helm",
+            Self::Promtool => "github.com/prometheus/prometheus/cmd/promtool",
         }
     }
 
@@ -76,6 +83,7 @@ impl Tool {
         match self {
             Self::Etcd => "go.etcd.io/etcd/server/v3",
             Self::Helm => "helm.sh/helm/v4",
+            Self::Promtool => "github.com/prometheus/prometheus",
             _ => "k8s.io/kubernetes",
         }
     }
@@ -83,6 +91,7 @@ impl Tool {
     fn modules(self) -> &'static str {
         match self {
             Self::Helm => HELM,
+            Self::Promtool => PROMETHEUS,
             _ => CONTROL_PLANE,
         }
     }
@@ -92,8 +101,18 @@ impl Tool {
         match self {
             Self::ApiServer => "3 minutes",
             Self::Helm => "1 and a half minutes",
+            Self::Promtool => "2 minutes",
             Self::Etcd | Self::ControllerManager => "1 minute",
             Self::Kubectl => "half a minute",
+        }
+    }
+
+    /// Build tags. promtool knows the discovery of every cloud, which nothing here needs and which is a fifth of its
+    /// packages.
+    fn tags(self) -> &'static str {
+        match self {
+            Self::Promtool => "remove_all_sd",
+            _ => "",
         }
     }
 
@@ -149,6 +168,14 @@ impl Tools {
 pub(crate) async fn helm() -> Result<&'static Path> {
     static HELM_PATH: OnceCell<PathBuf> = OnceCell::const_new();
     let found = HELM_PATH.get_or_try_init(async || Source::read(HELM)?.ensure(Tool::Helm).await);
+    Ok(found.await?)
+}
+
+/// The path of promtool; found or built once per process.
+pub async fn promtool() -> Result<&'static Path> {
+    static PROMTOOL_PATH: OnceCell<PathBuf> = OnceCell::const_new();
+    let found = PROMTOOL_PATH
+        .get_or_try_init(async || Source::read(PROMETHEUS)?.ensure(Tool::Promtool).await);
     Ok(found.await?)
 }
 

@@ -148,7 +148,7 @@ impl Source {
             .env("CGO_ENABLED", "0")
             .args(["build", "-trimpath", "-buildvcs=false", "-ldflags"])
             .arg(linker_flags(tool, version))
-            .arg("-o")
+            .args(["-tags", tool.tags(), "-o"])
             .args([partial.as_os_str(), tool.package().as_ref()])
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -185,8 +185,15 @@ impl Source {
 
 /// Sets the version in the binary: without it the API server reports v0.0.0, and Helm v4.3.
 fn linker_flags(tool: Tool, version: &str) -> String {
-    if tool == Tool::Helm {
-        return format!("-s -w -X helm.sh/helm/v4/internal/version.version={version}");
+    match tool {
+        Tool::Helm => {
+            return format!("-s -w -X helm.sh/helm/v4/internal/version.version={version}");
+        }
+        Tool::Promtool => {
+            let version = version.trim_start_matches('v');
+            return format!("-s -w -X github.com/prometheus/common/version.Version={version}");
+        }
+        _ => {}
     }
     let mut numbers = version.trim_start_matches('v').split('.');
     let (major, minor) = (
@@ -203,7 +210,7 @@ async fn require_go() -> Result<()> {
     let output = Command::new("go").arg("version").output().await;
     ensure!(
         output.is_ok_and(|output| output.status.success()),
-        "the control plane and Helm are built with Go, which is not on PATH: \
+        "the control plane, Helm and promtool are built with Go, which is not on PATH: \
          install Go 1.24 or newer (https://go.dev/dl, or `apt-get install golang`)"
     );
     Ok(())
@@ -215,7 +222,8 @@ mod tests {
 
     /// Every tool with the modules it is built from.
     fn pinned() -> impl Iterator<Item = (Tool, Source)> {
-        let all = Tool::ALL.into_iter().chain([Tool::Helm]);
+        let all = Tool::ALL.into_iter();
+        let all = all.chain([Tool::Helm, Tool::Promtool]);
         all.map(|tool| (tool, Source::read(tool.modules()).unwrap()))
     }
 

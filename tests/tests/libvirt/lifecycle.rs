@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fs};
 use common::render::libvirt::{domain_name, short_id};
 use lab::{
     libvirt::Report,
-    objects::{HOST, NETWORK},
+    objects::{HOST, NETWORK, condition},
     wait,
 };
 use serde_json::{Value, json};
@@ -87,6 +87,14 @@ async fn a_machine_is_created_changed_and_deleted_on_a_libvirt_host() {
     assert_eq!(sizes(&first), [GI, GI]);
     assert_eq!((first.boots, first.firmware.as_str()), (1, "bios"));
     assert_eq!(serials(&first), ["data", "root"]);
+    // The agent of the guest is the one of every distribution.
+    let system = env
+        .until("life", "to report its operating system", |machine| {
+            machine["status"]["guestOS"]["kernel"].is_string()
+        })
+        .await;
+    let agent = condition(&system, "AgentConnected");
+    assert_eq!(agent["status"], "True", "{system}");
     let alike = look_alikes(&env, &uid).await;
 
     // A disk and a network card are added and a disk is expanded while the guest runs.

@@ -19,7 +19,7 @@ use time::OffsetDateTime;
 use tokio::time::sleep;
 
 use super::environment::WatchedObjects;
-use super::status::{FailureLog, Readiness, seconds_until};
+use super::status::{FailureLog, Readiness};
 use crate::metrics::{self, CertificateFault};
 
 /// The keys of a Secret of type kubernetes.io/tls.
@@ -98,7 +98,7 @@ impl CertificateFiles {
             return self.readiness.leaf.missing(missing);
         };
         let validity = certificate.validity();
-        metrics::certificate_expiry("leaf", seconds_until(validity.not_after));
+        metrics::certificate("leaf", validity);
         set(
             &self.readiness.leaf,
             validity.contains(now),

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::api::PassError;
 use super::environment::ClusterEnvironment;
-use super::status::{FailureLog, Readiness, seconds_until};
+use super::status::{FailureLog, Readiness};
 use crate::metrics;
 
 /// Pause after a pass that failed.
@@ -78,11 +78,10 @@ fn report(
         _ => readiness.leaf.missing("there is no valid leaf certificate"),
     }
     if let Some(leaf) = rotator.leaf() {
-        metrics::certificate_expiry("leaf", seconds_until(leaf.validity.not_after));
+        metrics::certificate("leaf", leaf.validity);
     }
     if let Some(state) = rotator.state() {
-        let end = state.current.validity().not_after;
-        metrics::certificate_expiry("ca", seconds_until(end));
+        metrics::certificate("ca", state.current.validity());
         metrics::ca_phase(state.phase());
     }
     match rotator.leaf().map(|leaf| &leaf.issuer) {

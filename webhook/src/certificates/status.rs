@@ -2,7 +2,6 @@
 
 use runtime::checks::Check;
 use runtime::tasks::chain;
-use time::OffsetDateTime;
 
 use crate::metrics::{self, CertificateFault};
 
@@ -35,9 +34,4 @@ impl FailureLog {
     pub(super) fn succeeded(&mut self) {
         self.failing = false;
     }
-}
-
-/// Seconds from now until `end`; negative when it is over.
-pub(super) fn seconds_until(end: OffsetDateTime) -> f64 {
-    (end - OffsetDateTime::now_utc()).as_seconds_f64()
 }

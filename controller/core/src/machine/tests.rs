@@ -37,6 +37,35 @@ fn only_a_block_that_matches_the_spec_is_the_desired_state() {
 }
 
 #[test]
+fn a_machine_without_a_block_names_the_template_that_does_not_exist() {
+    let (store, _) = kube::runtime::reflector::store();
+    let known = crate::caches::Caches::new(store);
+    for (spec, expected) in [
+        (json!({"template": "smal"}), Some("TemplateNotFound")),
+        (json!({"template": "small"}), None),
+        (json!({}), None),
+        // Admission made the block of a template that has been deleted since: it holds the content.
+        (
+            json!({"template": "gone", "normalized": {"version": 1}}),
+            None,
+        ),
+    ] {
+        let cached: CachedMachine =
+            serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec})).unwrap();
+        let fault = crate::conditions::not_normalized(&known.for_pass(&cached));
+        let is_template = fault.reason() == "TemplateNotFound";
+        assert_eq!(is_template.then_some(fault.reason()), expected, "{spec}");
+    }
+    let labelled = json!({
+        "metadata": {"name": "web", "labels": {names::LABEL_TEMPLATE: "smal"}}, "spec": {},
+    });
+    let cached: CachedMachine = serde_json::from_value(labelled).unwrap();
+    let fault = crate::conditions::not_normalized(&known.for_pass(&cached));
+    assert_eq!(fault.reason(), "TemplateNotFound");
+    assert!(fault.message().contains("template 'smal' not found"));
+}
+
+#[test]
 fn a_block_with_a_value_that_admission_never_writes_is_no_desired_state_and_takes_no_room() {
     let mut forged = spec();
     forged["normalized"]["backend"] = "libvirt".into();

@@ -277,7 +277,10 @@ impl<'a> Watches<'a> {
                 let Some(template) = change.object() else {
                     return vec![];
                 };
-                machines_where(machines, |machine| machine.uses_template(template.name()))
+                machines_where(machines, |machine| {
+                    machine.uses_template(template.name())
+                        || machine.errors.contain("TemplateNotFound")
+                })
             },
         );
     }

@@ -29,7 +29,7 @@ use crate::objects::{
 };
 use crate::plan::OnForeignStop;
 use crate::plan::action::Plan;
-use crate::plan::observed::{Eviction, ExistingClaim, Observed, RequestedMigration};
+use crate::plan::observed::{Eviction, ExistingClaim, Observed, PodWarning, RequestedMigration};
 use controller_core::backend::Growth;
 use controller_core::conditions::Fault;
 use controller_core::fixtures;
@@ -61,6 +61,7 @@ pub(crate) struct FakeCluster {
     /// The last migration that was created.
     pub(crate) migration: Option<GuestMigration>,
     /// What was found about the end of a guest.
+    pub(crate) pod_warning: Option<PodWarning>,
     pub(crate) eviction: Option<Eviction>,
     pub(crate) on_foreign_stop: OnForeignStop,
     pub(crate) claims: BTreeMap<String, Claim>,
@@ -74,6 +75,7 @@ pub(crate) struct FakeCluster {
     /// Shared imports of MachineImages, by name.
     pub(crate) imports: BTreeMap<String, DataVolume>,
     /// MachineImages that have another source now.
+    pub(crate) unprofiled: BTreeSet<String>,
     pub(crate) outdated_images: Vec<String>,
     /// DataVolumes as they were created, by name.
     import_specs: BTreeMap<String, types::DataVolume>,
@@ -121,6 +123,7 @@ impl FakeCluster {
             instance: None,
             pod: None,
             migration: None,
+            pod_warning: None,
             eviction: None,
             on_foreign_stop: OnForeignStop::default(),
             claims: BTreeMap::new(),
@@ -129,6 +132,7 @@ impl FakeCluster {
             is_full: false,
             imports_hang: false,
             imports: BTreeMap::new(),
+            unprofiled: BTreeSet::new(),
             outdated_images: vec![],
             import_specs: BTreeMap::new(),
             secret: None,
@@ -245,6 +249,7 @@ impl FakeCluster {
             vm: self.vm.clone().map(Arc::new),
             instance: self.instance.clone().map(Arc::new),
             pod: self.pod.clone().map(Arc::new),
+            pod_warning: self.pod_warning.clone(),
             eviction: self.eviction.clone(),
             migration: self.requested_migration(),
             on_foreign_stop: self.on_foreign_stop,
@@ -261,6 +266,7 @@ impl FakeCluster {
                 .iter()
                 .map(|(name, import)| (name.clone(), Arc::new(import.clone())))
                 .collect(),
+            unprofiled: self.unprofiled.clone(),
             outdated_images: self.outdated_images.clone(),
             existing_uids: self.existing_uids.clone(),
             secret: self.secret.clone().map(Arc::new),

@@ -100,10 +100,16 @@ impl DataVolume {
         self.status.phase == "Failed"
     }
 
-    /// Whether the last attempt failed.
+    /// Whether the last attempt failed, or CDI cannot make the claim, such as `ErrClaimNotValid` and `ErrExceededQuota`:
+    /// then it imports nothing until somebody acts.
     pub(crate) fn is_failing(&self) -> bool {
-        find_condition(&self.status.conditions, "Running", "False")
-            .is_some_and(|condition| condition.reason == "Error")
+        let conditions = &self.status.conditions;
+        let is_failed = |kind, is: fn(&str) -> bool| {
+            let found = find_condition(conditions, kind, "False");
+            found.is_some_and(|condition| is(&condition.reason))
+        };
+        is_failed("Running", |reason| reason == "Error")
+            || is_failed("Bound", |reason| reason.starts_with("Err"))
     }
 
     /// What CDI waits for, or why the last attempt failed, as CDI's message.
@@ -173,7 +179,7 @@ mod tests {
             ),
             (
                 ("Bound", "False", "ErrExceededQuota", "quota"),
-                (false, text("quota")),
+                (true, text("quota")),
             ),
         ];
         for ((kind, status, reason, text), expected) in cases {

@@ -119,6 +119,13 @@ impl GuestPod {
             && self.spec.node_name == instance.status.node_name
     }
 
+    /// Whether this is the pod of an instance whose guest has no node yet.
+    pub(crate) fn starts(&self, instance: &Instance) -> bool {
+        !instance.uid().is_empty()
+            && self.instance == instance.uid()
+            && self.status.phase == "Pending"
+    }
+
     /// The NetworkAttachmentDefinition (`namespace/name`) of an interface of the pod.
     pub(crate) fn attachment(&self, interface: &str) -> Option<&str> {
         self.attachments.get(interface).map(String::as_str)

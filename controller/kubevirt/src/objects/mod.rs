@@ -9,6 +9,7 @@ mod guests;
 mod installation;
 mod launcher;
 mod migration;
+mod storage_profile;
 
 pub(crate) use self::attachment::Attachment;
 pub(crate) use self::claim::Claim;
@@ -23,6 +24,7 @@ pub(crate) use self::guests::{
 pub(crate) use self::installation::Installation;
 pub(crate) use self::launcher::{Launcher, launchers_of};
 pub(crate) use self::migration::GuestMigration;
+pub(crate) use self::storage_profile::StorageProfile;
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use super::action::{Action, Plan};
 use super::existing::IN_USE;
 use super::migration::migration;
 use super::network::networks;
-use super::observed::Observed;
+use super::observed::{Observed, POD_PATIENCE};
 use super::protection::protection;
 use super::restart::restart;
 use super::state;
@@ -32,9 +32,9 @@ pub(crate) fn plan(
 ) -> Plan {
     let block = match &machine.block {
         Block::Matching(block) => block,
-        unfit => {
+        Block::Missing | Block::Unreadable(_) | Block::Stale => {
             let inputs = StatusInputs {
-                unfit: Some(not_normalized(unfit)),
+                unfit: Some(not_normalized(machine)),
                 ..StatusInputs::default()
             };
             return report(machine, observed, now, &inputs, vec![]);
@@ -116,6 +116,8 @@ pub(crate) fn plan(
     let retry = observed.secrets_error.as_ref().map(|_| SECRETS_RETRY);
     let is_used = observed.existing.values().any(|claim| claim.user.is_some());
     let retry = retry.or(is_used.then_some(CLAIM_RETRY));
+    let awaits_pod = observed.awaits_pod(machine).is_some();
+    let retry = retry.or(awaits_pod.then_some(POD_PATIENCE));
     Plan {
         requeue_after: plan.requeue_after.or(retry),
         ..plan

@@ -10,6 +10,7 @@
 //! the DataVolume is deleted without its claim. From then on the claim is like all others: its policy, growth and
 //! adoption apply. Before that it is no disk: an unfinished import is not kept and never adopted.
 
+use common::api::choice::Choice as _;
 use common::render::kubevirt::types::DataVolumeSource;
 use common::render::kubevirt::{Volume, data_volume, is_unverifiable};
 
@@ -179,12 +180,27 @@ pub(super) fn underway(
         );
     }
     let text = text.map_or_else(String::new, |text| format!("; CDI reports: {text}"));
+    let unprofiled = unprofiled(volume, observed);
     Fault::new(
         "ImageImporting",
         format!(
-            "the image of '{}' is being imported into PersistentVolumeClaim {claim}{text}",
+            "the image of '{}' is being imported into PersistentVolumeClaim {claim}{text}{unprofiled}",
             disk.name
         ),
+    )
+}
+
+/// What to do if the claim of an import stays unbound, on a class of which CDI knows no access mode; empty otherwise.
+pub(super) fn unprofiled(volume: &Volume<'_>, observed: &Observed) -> String {
+    let disk = &volume.disk;
+    if !observed.unprofiled.contains(&disk.storage_class) {
+        return String::new();
+    }
+    format!(
+        "; the StorageProfile '{}' of CDI names no access mode of this class: if the claim stays unbound, see that the class provides {} volumes of the mode {}, or give the disk the accessMode and volumeMode that it provides",
+        disk.storage_class,
+        disk.access_mode.as_str(),
+        disk.volume_mode.as_str()
     )
 }
 

@@ -38,7 +38,9 @@ pub(crate) use self::create::plan;
 pub(crate) use self::delete::teardown;
 pub(crate) use self::existing::{guest_has, in_use};
 pub(crate) use self::migration::REFUSED;
-pub(crate) use self::observed::{Eviction, ExistingClaim, Observed, RequestedMigration};
+pub(crate) use self::observed::{
+    Eviction, ExistingClaim, Observed, POD_PATIENCE, PodWarning, RequestedMigration,
+};
 pub use self::others::OnForeignStop;
 pub(crate) use self::others::{HALTED, is_reported};
 pub(crate) use self::vm::covers;

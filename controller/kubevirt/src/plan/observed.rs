@@ -2,17 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::api::choice::PowerState;
 use common::catalog::{ClaimUser, KubevirtRow};
 use common::render::{SecretKey, SecretValue};
 use controller_core::addresses::Conflict;
 use controller_core::machine::Machine;
-use controller_core::objects::{Network, Secret, Template};
+use controller_core::objects::{Meta as _, Network, Secret, Template};
 
 use super::others::OnForeignStop;
 use crate::objects::{
     Attachment, Claim, DataVolume, GuestMigration, GuestPod, Instance, VirtualMachine,
+    find_condition,
 };
 
 /// A guest that was taken down from outside and has to be started again.
@@ -45,6 +47,20 @@ pub(crate) struct ExistingClaim {
     pub(crate) user: Option<String>,
 }
 
+/// Time after which the events of a pod are read that does not run. A pod takes a few seconds on a node that has its
+/// image, and what fails at first, such as a volume that is still attached elsewhere, often succeeds by then.
+pub(crate) const POD_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A warning about the pod of a guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PodWarning {
+    /// Name of the pod.
+    pub(crate) pod: String,
+    /// Reason and text of the event.
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
 /// What is known of the cluster that matters to one Machine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observed {
@@ -64,6 +80,8 @@ pub(crate) struct Observed {
     pub(crate) instance: Option<Arc<Instance>>,
     /// The pod in which the instance's guest runs.
     pub(crate) pod: Option<Arc<GuestPod>>,
+    /// What a node reports about the pod of a guest that takes long to start.
+    pub(crate) pod_warning: Option<PodWarning>,
     /// How the guest was taken down without having shut itself down, if that was looked for.
     pub(crate) eviction: Option<Eviction>,
     /// The object of the requested migration that has not ended.
@@ -84,6 +102,8 @@ pub(crate) struct Observed {
     pub(crate) sources: BTreeSet<String>,
     /// Namespace of the shared imports of MachineImages.
     pub(crate) image_namespace: Arc<str>,
+    /// Storage classes of the Machine's volumes of which CDI knows no access mode.
+    pub(crate) unprofiled: BTreeSet<String>,
     /// The shared imports that the Machine's volumes are clones of, those that exist, by name.
     pub(crate) imports: BTreeMap<String, Arc<DataVolume>>,
     /// MachineImages of its disks that have another source now.
@@ -122,5 +142,19 @@ impl Observed {
         let phase = self.instance.as_ref().map(|it| it.status.phase.as_str());
         desired.is_some_and(|block| block.power_state == PowerState::Running)
             && matches!(phase, None | Some("" | "Pending" | "Scheduling"))
+    }
+
+    /// The instance of a Machine that is to run, if it has a pod that neither runs nor is kept from a node by the
+    /// scheduler.
+    pub(crate) fn awaits_pod(&self, machine: &Machine) -> Option<&Instance> {
+        let instance = self.instance.as_deref()?;
+        let conditions = &instance.status.conditions;
+        let vm = self.vm.as_deref()?;
+        let is_starting = self.awaits_start(machine)
+            && vm.status.printable_status != "ErrorUnschedulable"
+            && !machine.is_deleting()
+            && instance.status.phase == "Scheduling"
+            && find_condition(conditions, "PodScheduled", "False").is_none();
+        is_starting.then_some(instance)
     }
 }

@@ -9,7 +9,7 @@
 use common::render::kubevirt::{Volume, import_name, shared_import};
 
 use super::action::Action;
-use super::import::FAILED;
+use super::import::{FAILED, unprofiled};
 use super::observed::Observed;
 use super::volume::Found;
 use crate::objects::DataVolume;
@@ -95,10 +95,11 @@ fn title(volume: &Volume<'_>) -> String {
 
 fn underway(volume: &Volume<'_>, name: &str, text: &str, observed: &Observed) -> Fault {
     let message = format!(
-        "{} is being imported for StorageClass '{}', once for all Machines, by DataVolume {name} in namespace {}{text}",
+        "{} is being imported for StorageClass '{}', once for all Machines, by DataVolume {name} in namespace {}{text}{}",
         title(volume),
         volume.disk.storage_class,
-        observed.image_namespace
+        observed.image_namespace,
+        unprofiled(volume, observed)
     );
     Fault::new("ImageImporting", message)
 }

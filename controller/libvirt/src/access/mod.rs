@@ -36,6 +36,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 pub(crate) use addresses::CardAddresses;
+use common::api::status::GuestOs;
 pub(crate) use error::AccessError;
 pub(crate) use target::{Credentials, Target};
 pub(crate) use types::{
@@ -146,4 +147,6 @@ pub(crate) trait Connection: Send {
     fn remove_dhcp_host(&mut self, network: &str, host: DhcpHost) -> Result<()>;
     /// Adds the addresses that the guest's agent reports; waits a few seconds for it at most.
     fn agent_addresses(&mut self, uuid: Uuid, known: &mut CardAddresses) -> Result<()>;
+    /// The operating system that the guest's agent reports, as far as it does. Waits as long.
+    fn guest_os(&mut self, uuid: Uuid) -> Result<GuestOs>;
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::api::choice::Phase;
 use common::api::libvirt_host::{LibvirtHostSpec, LibvirtHostStatus};
-use common::render::libvirt::{DomainMetadata, volume_owner};
+use common::render::libvirt::{DomainMetadata, disk_owner, volume_owner};
 use controller_core::cache::Cache;
 use controller_core::caches::Caches;
 use controller_core::caches::machines_where;
@@ -30,10 +30,10 @@ use super::status::{StatusInput, status};
 use super::tombstones::put_status;
 use super::unlisted::{owners, unowned};
 use super::unused_images::{sweep_host, sweep_interval};
-use crate::access::{AccessError, Connection, Credentials, DomainState, Host, Target};
+use crate::access::{AccessError, Connection, Credentials, DomainState, Host, Target, Volume};
 use crate::libvirt_host::LibvirtHost;
 use crate::pool_space::{StorageFactor, space_left};
-use crate::snapshot::{DomainSummary, Snapshot};
+use crate::snapshot::{DiskTotals, DomainSummary, Snapshot};
 
 /// Pause between two lists of a host's domains, each of which takes 0.1 to 0.4 ms of its time.
 const DOMAINS_INTERVAL: Duration = Duration::from_secs(2);
@@ -290,6 +290,8 @@ fn survey(
             Ok(volumes) => {
                 let left = space_left(&snapshot.pools, pool, &volumes, factor);
                 snapshot.space_left.insert(pool.clone(), left);
+                let disks = disk_totals(&volumes);
+                snapshot.machine_disks.insert(pool.clone(), disks);
                 let found = volumes.iter().filter_map(|it| volume_owner(&it.name));
                 snapshot.owners.extend(found.map(ToOwned::to_owned));
                 let unowned = owners.map(|owners| unowned(pool, &volumes, owners));
@@ -305,6 +307,15 @@ fn survey(
         }
     }
     Ok(snapshot)
+}
+
+/// The disks of Machines among these volumes.
+fn disk_totals(volumes: &[Volume]) -> DiskTotals {
+    let disks = volumes.iter().filter(|it| disk_owner(&it.name).is_some());
+    disks.fold(DiskTotals::default(), |totals, disk| DiskTotals {
+        count: totals.count + 1,
+        size: totals.size.saturating_add(disk.capacity.into()),
+    })
 }
 
 /// Takes over the result of a poll, and triggers a pass of each Machine that it is about.

@@ -122,7 +122,7 @@ impl ConnectedHost {
     }
 
     /// The last poll that the host answered, however long ago.
-    fn last_snapshot(&self) -> Option<Arc<Snapshot>> {
+    pub(crate) fn last_snapshot(&self) -> Option<Arc<Snapshot>> {
         let polled = self.polled.read().unwrap_or_else(PoisonError::into_inner);
         polled.last.clone()
     }

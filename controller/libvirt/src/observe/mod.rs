@@ -314,7 +314,7 @@ fn copies_of(
     volumes.filter_map(state).collect()
 }
 
-/// Adds the addresses that the guest's agent reports. An agent that does not answer counts as not connected; the
+/// Adds the addresses and the operating system that the guest's agent reports. An agent that does not answer counts as not connected; the
 /// addresses of the leases stay.
 async fn ask_agent(view: &mut HostView, host: &ConnectedHost, uuid: Uuid) {
     let Some(guest) = view.guest.as_mut().filter(|guest| guest.has_agent) else {
@@ -324,10 +324,12 @@ async fn ask_agent(view: &mut HostView, host: &ConnectedHost, uuid: Uuid) {
     let mut known = view.addresses.clone();
     let reported = slow.call(AGENT_LIMIT, move |host| {
         host.agent_addresses(uuid, &mut known)?;
-        Ok(known)
+        // An agent before 2.10 does not know it, and an administrator may forbid it: the agent is there all the same.
+        let os = host.guest_os(uuid).unwrap_or_default();
+        Ok((known, os))
     });
     match reported.await {
-        Ok(known) => view.addresses = known,
+        Ok((known, os)) => (view.addresses, view.guest_os) = (known, os),
         Err(error) => {
             tracing::debug!(%error, "the guest's agent does not answer");
             guest.has_agent = false;

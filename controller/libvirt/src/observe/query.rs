@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::api::libvirt_host::LibvirtHostSpec;
 use common::api::machine::Image;
+use common::api::status::GuestOs;
 use common::render::libvirt::{Domain, DomainMetadata, Nic, NicSource, VolumeFormat, is_volume_of};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
@@ -378,6 +379,7 @@ impl HostAnswer {
             network_faults: self.network_faults,
             switches,
             addresses: self.addresses,
+            guest_os: GuestOs::default(),
         };
         view.images = images_of(machine, &view, fetches);
         view

@@ -1,5 +1,6 @@
 //! What the observation of a Machine promises it on its host.
 
+use common::api::status::GuestOs;
 use common::quantity::Bytes;
 use common::render::libvirt::DomainMetadata;
 use controller_core::conditions::Fault;
@@ -8,7 +9,7 @@ use kube::runtime::reflector::store;
 use kube::runtime::watcher::Event;
 
 use super::*;
-use crate::access::fake::FakeLibvirt;
+use crate::access::fake::{Agent, FakeLibvirt};
 use crate::api_server::api_server;
 use crate::environment::{Environment, block};
 use crate::snapshot::DomainSummary;
@@ -63,5 +64,58 @@ async fn a_growth_that_is_held_takes_no_room_from_others() {
         let seen = observer.observe(env.machine(), growth).await.unwrap();
         assert_eq!(allocated(), expected, "{growth:?}");
         assert_eq!(seen.observed.hold.is_some(), growth != Growth::Permitted);
+    }
+}
+
+/// Polls a host with a running guest, and returns what is observed of its Machine.
+async fn observed_of(env: &Environment) -> Box<HostView> {
+    let (store, _writer) = store();
+    let observer = Observer {
+        caches: Caches::new(store),
+        hosts: Hosts::new(Arc::new(FakeLibvirt::new())),
+        objects: Cache::default(),
+        api: api_server().0,
+        cluster_uid: "cluster".into(),
+    };
+    let object = env.object.clone();
+    observer.objects.apply(Event::Apply(object), |_| ());
+    let snapshot = polled(env);
+    observer
+        .hosts
+        .connect("alpha", env.host.clone(), Ok(snapshot));
+    let observation = observer.observe(env.machine(), Growth::Permitted);
+    match observation.await.unwrap().observed.binding {
+        Binding::Bound(view) => view,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_operating_system_is_what_the_agent_reports_and_an_agent_that_does_not_know_it_is_connected()
+ {
+    let mut env = Environment::new(block());
+    env.settle();
+    let fedora = GuestOs {
+        name: Some("Fedora Linux".into()),
+        version: Some("40 (Cloud Edition)".into()),
+        kernel: Some("6.8.5".into()),
+    };
+    for domain in env.host.state().domains.values_mut() {
+        let live = domain.live.as_mut().unwrap();
+        let channel = "name='org.qemu.guest_agent.0'";
+        assert!(live.contains(channel), "{live}");
+        *live = live.replace(channel, &format!("{channel} state='connected'"));
+    }
+    for (agent, os, is_connected) in [
+        (Agent::Answers, Some(fedora), true),
+        (Agent::Answers, None, true),
+        (Agent::Silent, None, false),
+    ] {
+        for domain in env.host.state().domains.values_mut() {
+            (domain.guest.agent, domain.guest.os) = (agent, os.clone());
+        }
+        let view = observed_of(&env).await;
+        assert_eq!(view.guest.as_ref().unwrap().has_agent, is_connected);
+        assert_eq!(view.guest_os, os.unwrap_or_default());
     }
 }

@@ -43,9 +43,9 @@ pub(crate) fn plan(
 ) -> Plan {
     let block = match &machine.block {
         Block::Matching(block) => block,
-        unfit => {
+        Block::Missing | Block::Unreadable(_) | Block::Stale => {
             let findings = Findings {
-                unfit: Some(not_normalized(unfit)),
+                unfit: Some(not_normalized(machine)),
                 ..Findings::default()
             };
             return report(machine, observed, now, &findings, vec![]);

@@ -3,7 +3,8 @@
 use common::api::choice::{Backend, Choice as _, MigrationResult, Phase, PowerState};
 use common::api::normalized::Normalized;
 use common::api::status::{
-    InterfaceStatus, LastMigration, LastRestart, MachineStatus, PendingChange, VolumeStatus,
+    GuestOs, InterfaceStatus, LastMigration, LastRestart, MachineStatus, PendingChange,
+    VolumeStatus,
 };
 use common::render::libvirt::{Difference, Domain, domain_name};
 use common::rules::update::pending_action;
@@ -155,6 +156,7 @@ pub(super) fn report(
         host: view
             .map(|view| view.host.clone())
             .or_else(|| old.host.clone()),
+        guest_os: running.and(view).and_then(guest_os),
         ip_addresses: distinct_addresses(&network_interfaces),
         network_interfaces,
         volumes: findings.volumes.clone(),
@@ -188,6 +190,12 @@ fn last_migration(machine: &Machine) -> Option<LastMigration> {
         ),
     });
     refused.or_else(|| machine.status.last_migration.clone())
+}
+
+/// The operating system of a running guest, if its agent reports it.
+fn guest_os(view: &HostView) -> Option<GuestOs> {
+    let os = &view.guest_os;
+    (*os != GuestOs::default()).then(|| os.clone())
 }
 
 /// The addresses of all cards, each once.

@@ -345,6 +345,14 @@ fn claim_rules(claim: &Claim) {
         claim.metadata.owner_references.is_empty(),
         "the controller deletes claims in order"
     );
+    assert_eq!(
+        (
+            claim.spec.access_modes.len(),
+            claim.spec.volume_mode.is_empty()
+        ),
+        (1, false),
+        "CDI takes what is missing from the StorageProfile of the class, and refuses the import if that has none"
+    );
     assert!(
         claim.spec.storage_class_name.is_some(),
         "never the default class at the time of creation"

@@ -5,6 +5,7 @@
 //! admission ──▶ instance: Synchronized=False   ─┼─▶ the same on the VirtualMachine ─▶ printableStatus
 //! kubelet ────▶ instance: Synchronized=False   ─┘
 //! admission ──▶ VirtualMachine: Failure=True, no instance
+//! kubelet ────▶ event of the pod, which KubeVirt does not copy
 //! ```
 //! virt-controller copies the conditions of an instance to its VirtualMachine in the write that sets `printableStatus`
 //! (`syncConditions` of KubeVirt 1.9), so both are read there. The instance is a fallback: its copy in our
@@ -13,6 +14,7 @@
 use super::inputs::StatusInputs;
 use super::live::LiveGuest;
 use crate::objects::{ForeignCondition, StartFailure, VirtualMachine, find_condition};
+use crate::plan::observed::PodWarning;
 use common::api::normalized::Normalized;
 use controller_core::conditions::Fault;
 
@@ -72,7 +74,10 @@ pub(super) fn fault(
         None if FAILURES.contains(&printable_status) => {
             Some(failed(&format!("KubeVirt reports {printable_status}"), ""))
         }
-        None => None,
+        None => live
+            .pod_warning
+            .filter(|_| live.strategy != "Halted")
+            .map(not_started),
     }
 }
 
@@ -127,6 +132,29 @@ fn crashed(failure: Option<&StartFailure>) -> Fault {
     failed(
         &format!("{message}: the guest ended {count} times before it ran; {retry}"),
         "see the events and the log of its virt-launcher pod, which ends with it",
+    )
+}
+
+/// The last that a node reports about the pod: it tries again.
+fn not_started(warning: &PodWarning) -> Fault {
+    let PodWarning {
+        pod,
+        reason,
+        message,
+    } = warning;
+    let remedy = match reason.as_str() {
+        "FailedMount" | "FailedMapVolume" | "FailedAttachVolume" => {
+            "see that its volumes can be attached to the node and that the Secrets it mounts exist"
+        }
+        "FailedCreatePodSandBox" | "NetworkNotReady" => {
+            "see that the network plugin of the node works and that the networks of the Machine exist on the node"
+        }
+        _ => "see the events of the pod",
+    };
+    let message = message.trim_end();
+    failed(
+        &format!("the pod {pod} of the guest does not start: {reason}: {message}"),
+        &format!("{remedy}: the node tries again"),
     )
 }
 

@@ -15,7 +15,7 @@ use crate::objects::{
 };
 use crate::plan::action::Action;
 use crate::plan::loss::{LOST, is_lost};
-use crate::plan::observed::Observed;
+use crate::plan::observed::{Observed, PodWarning};
 use crate::plan::shared_import;
 use controller_core::addresses::is_reported;
 use controller_core::machine::Machine;
@@ -29,6 +29,8 @@ pub(super) struct LiveGuest<'a> {
     pub(super) instance: Option<&'a Instance>,
     /// The pod in which the instance's guest runs.
     pub(super) pod: Option<&'a GuestPod>,
+    /// What a node reports about the pod of a guest that takes long to start.
+    pub(super) pod_warning: Option<&'a PodWarning>,
 }
 
 impl<'a> LiveGuest<'a> {
@@ -48,6 +50,7 @@ impl<'a> LiveGuest<'a> {
                 .filter(|instance| instance.machine() == Some(machine.name()))
                 .filter(|_| vm.is_none() || ours.is_some()),
             pod: observed.pod.as_deref(),
+            pod_warning: observed.pod_warning.as_ref(),
         }
     }
 

@@ -8,6 +8,7 @@ use super::{message, phase, reported};
 use crate::environment::{FakeCluster, decode};
 use crate::objects::VirtualMachine;
 use crate::plan::tests::edit;
+use crate::plan::{POD_PATIENCE, PodWarning};
 use controller_core::events;
 use controller_core::fixtures::{block, machine};
 
@@ -30,6 +31,53 @@ fn writes(environment: &mut FakeCluster, status: Value) {
 
 fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
     json!({"type": kind, "status": status, "reason": reason, "message": message})
+}
+
+/// KubeVirt reports `Starting` all the time.
+#[test]
+fn what_only_an_event_of_the_pod_says_is_the_cause_until_the_guest_starts() {
+    for (reason, remedy) in [
+        ("FailedMount", "the Secrets it mounts exist"),
+        ("FailedAttachVolume", "can be attached to the node"),
+        ("FailedCreatePodSandBox", "network plugin of the node"),
+        ("Evicted", "see the events of the pod"),
+    ] {
+        let mut environment = starting();
+        environment.instance.as_mut().unwrap().status.phase = "Scheduling".into();
+        for claim in environment.claims.values_mut() {
+            claim.status.phase = "Bound".into();
+        }
+        writes(&mut environment, json!({"printableStatus": "Starting"}));
+        assert_eq!(reported(&environment, "Ready"), ("False", "Creating"));
+        // It is looked for again, because no event triggers a pass.
+        let plan = environment.plan();
+        assert_eq!(plan.requeue_after, Some(POD_PATIENCE));
+
+        environment.pod_warning = Some(PodWarning {
+            pod: "virt-launcher-web-x".into(),
+            reason: reason.into(),
+            message: "the text\n".into(),
+        });
+        environment.pass();
+        assert_eq!(reported(&environment, "Ready"), ("False", "VMFailed"));
+        assert_eq!(phase(&environment), Some(Phase::Failed));
+        let text = message(&environment, "Ready");
+        let cause = format!(
+            "the pod virt-launcher-web-x of the guest does not start: {reason}: the text; "
+        );
+        assert!(text.starts_with(&cause) && text.contains(remedy), "{text}");
+
+        // What KubeVirt says itself comes first, and nothing is said of a guest that is to be off.
+        let pull = condition("Synchronized", "False", "ErrImagePull", "not found");
+        writes(
+            &mut environment,
+            json!({"printableStatus": "ErrImagePull", "conditions": [pull]}),
+        );
+        assert!(message(&environment, "Ready").contains("ErrImagePull"));
+        environment.pod_warning = None;
+        writes(&mut environment, json!({"printableStatus": "Starting"}));
+        assert_eq!(reported(&environment, "Ready"), ("False", "Creating"));
+    }
 }
 
 #[test]

@@ -123,6 +123,23 @@ fn a_first_consumer_class_gets_the_guest_before_the_import() {
 }
 
 #[test]
+fn an_import_on_a_class_that_cdi_does_not_know_says_so_before_it_fails() {
+    let mut environment = from_the_web(ReclaimPolicy::Delete);
+    environment.unprofiled.insert("another".into());
+    environment.pass();
+    let (_, reason, text) = storage(&environment);
+    assert_eq!(reason, "ImageImporting");
+    assert!(!text.contains("StorageProfile"), "{text}");
+    environment.unprofiled.insert("standard".into());
+    environment.pass();
+    let (_, reason, text) = storage(&environment);
+    assert_eq!(reason, "ImageImporting");
+    let cause = "the StorageProfile 'standard' of CDI names no access mode of this class";
+    let remedy = "see that the class provides ReadWriteOnce volumes of the mode Filesystem";
+    assert!(text.contains(cause) && text.contains(remedy), "{text}");
+}
+
+#[test]
 fn a_failed_import_quotes_cdi() {
     let mut environment = from_the_web(ReclaimPolicy::Delete);
     environment.pass();
@@ -150,6 +167,18 @@ fn a_failed_import_quotes_cdi() {
     let (_, reason, text) = storage(&environment);
     assert_eq!(reason, "ImageImporting");
     assert!(text.ends_with("CDI reports: 404 Not Found"), "{text}");
+
+    // CDI makes no claim, and does not try to.
+    let import = environment.data_volumes.get_mut("web-data").unwrap();
+    set_import_phase(import, "Pending");
+    import.status.conditions = decode(json!([{
+        "type": "Bound", "status": "False", "reason": "ErrClaimNotValid",
+        "message": "no accessMode specified in StorageProfile fast",
+    }]));
+    environment.pass();
+    let (_, reason, text) = storage(&environment);
+    assert_eq!(reason, "ImageImportFailed");
+    assert!(text.ends_with("specified in StorageProfile fast"), "{text}");
 
     set_import(&mut environment, "Failed", "Error");
     let (_, reason, text) = storage(&environment);

@@ -178,6 +178,7 @@ pub(super) fn absent(on: &mut TestHost) {
     assert_eq!(kind(host.resize_disk(absent, "vda", 1)), "Absent");
     let known = &mut CardAddresses::default();
     assert_eq!(kind(host.agent_addresses(absent, known)), "Absent");
+    assert_eq!(kind(host.guest_os(absent)), "Absent");
     assert_eq!(host.volume(pool, &nothing).unwrap(), None);
     assert_eq!(kind(host.volume(&nothing, &nothing)), "Absent");
     assert_eq!(kind(host.volumes(&nothing)), "Absent");

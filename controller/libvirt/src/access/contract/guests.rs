@@ -98,6 +98,7 @@ pub(super) fn no_agent(on: &mut TestHost) {
     assert_eq!(kind(on.host.shutdown(uuid, Shutdown::Agent)), "Agent");
     let known = &mut CardAddresses::default();
     assert_eq!(kind(on.host.agent_addresses(uuid, known)), "Agent");
+    assert_eq!(kind(on.host.guest_os(uuid)), "Agent");
     on.host.shutdown(uuid, Shutdown::Acpi).unwrap();
     assert_eq!(on.state(uuid).unwrap().state, State::Running);
 }

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 
+use common::api::status::GuestOs;
 use roxmltree::Document;
 use uuid::Uuid;
 
@@ -540,6 +541,21 @@ impl Connection for FakeConnection {
                     }
                     Ok(())
                 }
+            }
+        })
+    }
+
+    fn guest_os(&mut self, uuid: Uuid) -> Result<GuestOs> {
+        self.read("guest_os", |state| {
+            let domain = domain(state, uuid)?;
+            running(domain)?;
+            match (domain.guest.agent, &domain.guest.os) {
+                (Agent::Absent, _) => Err(agent("QEMU guest agent is not connected")),
+                (Agent::Silent, _) => Err(agent("guest agent command timed out")),
+                (Agent::Answers, Some(os)) => Ok(os.clone()),
+                (Agent::Answers, None) => Err(refused(
+                    "unable to execute QEMU agent command 'guest-get-osinfo'",
+                )),
             }
         })
     }

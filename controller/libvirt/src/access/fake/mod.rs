@@ -26,6 +26,7 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use common::address::Cidr;
+use common::api::status::GuestOs;
 use uuid::Uuid;
 
 use super::types::shutoff;
@@ -96,6 +97,8 @@ pub(crate) struct Guest {
     pub unplugs: bool,
     /// What its agent reports: MAC address and IP addresses of each interface.
     pub addresses: Vec<(String, Vec<String>)>,
+    /// The operating system that its agent reports; `None`: the agent is too old to know.
+    pub os: Option<GuestOs>,
 }
 
 /// A guest's agent.
@@ -222,6 +225,7 @@ impl FakeLibvirt {
                 agent: Agent::Absent,
                 unplugs: true,
                 addresses: vec![],
+                os: None,
             },
             reachable: true,
             opened: 0,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
+use common::api::status::GuestOs;
 use common::render::libvirt::{
     DISPLAY_KEY, DISPLAY_URI, METADATA_KEY, METADATA_URI, PasswordMark, Reference,
 };
@@ -381,6 +382,13 @@ impl Connection for Native {
         self.on(uuid, |domain| {
             raw::set_agent_timeout(domain, AGENT_TIMEOUT)?;
             Ok(raw::agent_addresses(domain, known)?)
+        })
+    }
+
+    fn guest_os(&mut self, uuid: Uuid) -> Result<GuestOs> {
+        self.on(uuid, |domain| {
+            raw::set_agent_timeout(domain, AGENT_TIMEOUT)?;
+            Ok(raw::guest_os(domain)?)
         })
     }
 }

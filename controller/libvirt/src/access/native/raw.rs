@@ -9,6 +9,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::slice;
 
+use common::api::status::GuestOs;
+use common::guest_report;
 use virt::domain::Domain;
 use virt::error::Error;
 use virt::network::Network;
@@ -62,6 +64,45 @@ pub(super) fn agent_addresses(domain: &Domain, known: &mut CardAddresses) -> Res
         });
     }
     Ok(())
+}
+
+/// The operating system that the guest's agent reports. Of a longer text than the limit, the rest is not copied.
+pub(super) fn guest_os(domain: &Domain) -> Result<GuestOs, Error> {
+    let mut list: sys::virTypedParameterPtr = ptr::null_mut();
+    let mut count: c_int = 0;
+    let mut os = GuestOs::default();
+    // SAFETY: both pointers outlive the call. What the first is set to is an array of so many parameters, of which those
+    // with the type of a text have one, and is freed once, after it was read.
+    unsafe {
+        let kinds = sys::VIR_DOMAIN_GUEST_INFO_OS;
+        checked(sys::virDomainGetGuestInfo(
+            domain.as_ptr(),
+            kinds,
+            &raw mut list,
+            &raw mut count,
+            0,
+        ))?;
+        if list.is_null() {
+            return Ok(os);
+        }
+        for parameter in slice::from_raw_parts(list, usize::try_from(count).unwrap_or(0)) {
+            if sys::virTypedParameterType::try_from(parameter.type_)
+                != Ok(sys::VIR_TYPED_PARAM_STRING)
+            {
+                continue;
+            }
+            let field = match text(parameter.field.as_ptr()) {
+                Some("os.name") => &mut os.name,
+                Some("os.version") => &mut os.version,
+                Some("os.kernel-release") => &mut os.kernel,
+                _ => continue,
+            };
+            let reported = text(parameter.value.s).filter(|reported| !reported.is_empty());
+            *field = reported.map(|reported| guest_report::text(reported).to_owned());
+        }
+        sys::virTypedParamsFree(list, count);
+    }
+    Ok(os)
 }
 
 /// The DHCP leases of a virtual network.
