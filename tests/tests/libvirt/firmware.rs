@@ -115,7 +115,7 @@ async fn hardware_that_a_host_lacks_is_reported_and_the_guest_starts_without_it(
     let Some(env) = Environment::new().await else {
         return;
     };
-    for (name, resources, lacks) in [
+    let lacking = [
         (
             "pages",
             json!({"memory": {"hugepages": "1Gi", "size": "1Gi"}}),
@@ -126,19 +126,21 @@ async fn hardware_that_a_host_lacks_is_reported_and_the_guest_starts_without_it(
             json!({"cpu": {"model": "NoSuchModel"}, "memory": {"size": "256Mi"}}),
             "NoSuchModel",
         ),
-    ] {
+    ];
+    for (name, resources, _) in &lacking {
         env.apply(name, &json!({"resources": resources})).await;
+    }
+    for (name, _, lacks) in &lacking {
         env.until(name, "to say what its host lacks", |it| {
             let ready = condition(it, "Ready");
-            ready["status"] == "False"
-                && ready["message"]
-                    .as_str()
-                    .is_some_and(|it| it.contains(lacks))
+            let message = ready["message"].as_str();
+            ready["status"] == "False" && message.is_some_and(|it| it.contains(lacks))
         })
         .await;
         env.apply(name, &json!({})).await;
+    }
+    for (name, ..) in &lacking {
         env.until(name, "to run", |it| it["status"]["phase"] == "Running")
             .await;
-        env.delete(name).await;
     }
 }
