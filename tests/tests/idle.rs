@@ -69,8 +69,8 @@ async fn a_restart_with_two_hundred_machines_writes_nothing() {
     let written: Vec<_> = by_controller.iter().filter(|event| event.wrote()).collect();
     assert!(written.is_empty(), "{written:#?}");
     // A list in pages of a hundred and a watch per kind, of pods as of the others, and the identity of the cluster:
-    // nothing per Machine.
-    assert!(by_controller.len() < 50, "{:#?}", summaries(&by_controller));
+    // nothing per Machine. With twenty kinds these are fifty requests.
+    assert!(by_controller.len() < 60, "{:#?}", summaries(&by_controller));
 
     // The controller still reacts to events, but makes no further pass over the others, ready or waiting.
     env.barrier("after").await;
