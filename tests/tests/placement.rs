@@ -257,24 +257,8 @@ async fn permit(env: &Environment) -> Result<()> {
         "pciHostDevices": [{"pciVendorSelector": "10DE:20B0", "resourceName": "nvidia.com/A100"}],
         "usb": [{"resourceName": "kubevirt.io/token", "selectors": [{"vendor": "1050", "product": "0407"}]}],
     });
-    let patch = json!({"spec": {"configuration": {"permittedHostDevices": permitted}}});
+    env.simulator.permit_devices(&permitted).await?;
     let kubectl = env.lab.kubectl();
-    let patch = patch.to_string();
-    let permit = [
-        "patch",
-        "kubevirts",
-        "-n",
-        "kubevirt",
-        "kubevirt",
-        "--type=merge",
-        "-p",
-        &patch,
-    ];
-    until("the KubeVirt object to exist", async || {
-        let answer = kubectl.run(&permit).await?;
-        Ok((answer.code == 0).then_some(()).ok_or(answer.stderr))
-    })
-    .await?;
     let class = ["create", "priorityclass", "high", "--value=1000"];
     kubectl.run(&class).await?.ok()?;
     let probe = machine(

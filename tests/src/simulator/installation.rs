@@ -8,6 +8,7 @@ use k8s_openapi::api::{
 use kube::{
     Api,
     api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
+    core::DynamicObject,
 };
 use serde_json::{Value, json};
 
@@ -65,11 +66,31 @@ pub(super) async fn create(context: &Context) -> Result<()> {
 }
 
 impl Simulator {
+    /// Where the `KubeVirt` object is, which the simulator makes in its first moments.
+    async fn installation(&self) -> Result<Api<DynamicObject>> {
+        let objects = self.context.api(&KUBEVIRT, NAME);
+        wait::until("the KubeVirt object", async || {
+            let found = objects.get_opt(NAME).await?;
+            Ok(found.map(drop).ok_or("it does not exist"))
+        })
+        .await?;
+        Ok(objects)
+    }
+
+    /// An administrator permits devices of nodes: `spec.configuration.permittedHostDevices`.
+    pub async fn permit_devices(&self, permitted: &Value) -> Result<()> {
+        let configuration = json!({"permittedHostDevices": permitted});
+        let patch = Patch::Merge(json!({"spec": {"configuration": configuration}}));
+        let objects = self.installation().await?;
+        objects.patch(NAME, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
     /// An administrator sets how KubeVirt applies changes to running guests.
     pub async fn set_update_methods(&self, methods: &[&str]) -> Result<()> {
         let strategy = json!({"workloadUpdateStrategy": {"workloadUpdateMethods": methods}});
         let patch = Patch::Merge(json!({ "spec": strategy }));
-        let objects = self.context.api(&KUBEVIRT, NAME);
+        let objects = self.installation().await?;
         objects.patch(NAME, &PatchParams::default(), &patch).await?;
         Ok(())
     }
