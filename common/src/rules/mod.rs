@@ -169,22 +169,12 @@ pub fn codes() -> Vec<Code> {
     codes
 }
 
-/// The functions that run in a review: of this kind, of a creation or an update.
-fn checks(kind: ObjectKind, is_update: bool) -> impl Iterator<Item = Check> {
-    all().filter_map(move |rule| {
-        let runs = match rule.stage {
-            RuleStage::Always => true,
-            RuleStage::Create => !is_update,
-            RuleStage::Update => is_update,
-        };
-        (runs && rule.kinds.contains(&kind)).then_some(rule.check)
-    })
-}
-
 /// Checks the name of a new object. A stored object keeps the name that it has.
 pub(crate) fn check_name(name: &ObjectName<'_>, findings: &mut Findings) {
-    for check in checks(name.kind, false) {
-        if let Check::Name(check) = check {
+    for rule in all() {
+        if let Check::Name(check) = rule.check
+            && rule.runs(name.kind, false)
+        {
             check(name, findings);
         }
     }
@@ -196,8 +186,10 @@ pub(crate) fn choose_template(
     findings: &mut Findings,
 ) -> TemplateChoice {
     let mut choice = TemplateChoice::None;
-    for check in checks(ObjectKind::Machine, false) {
-        if let Check::Template(check) = check {
+    for rule in all() {
+        if let Check::Template(check) = rule.check
+            && rule.runs(ObjectKind::Machine, false)
+        {
             check(request, &mut choice, findings);
         }
     }
@@ -210,8 +202,10 @@ pub(crate) fn choose_images(
     findings: &mut Findings,
 ) -> BTreeMap<String, PinnedImage> {
     let mut images = BTreeMap::new();
-    for check in checks(ObjectKind::Machine, false) {
-        if let Check::Image(check) = check {
+    for rule in all() {
+        if let Check::Image(check) = rule.check
+            && rule.runs(ObjectKind::Machine, false)
+        {
             check(request, &mut images, findings);
         }
     }
@@ -226,8 +220,10 @@ pub(crate) fn look_up(
     findings: &mut Findings,
 ) -> BTreeMap<String, String> {
     let mut classes = kept.clone();
-    for check in checks(ObjectKind::Machine, !lookup.is_new) {
-        if let Check::Lookup(check) = check {
+    for rule in all() {
+        if let Check::Lookup(check) = rule.check
+            && rule.runs(ObjectKind::Machine, !lookup.is_new)
+        {
             check(lookup, &mut classes, findings);
         }
     }
@@ -241,8 +237,10 @@ pub(crate) fn check_policies(
     findings: &mut Findings,
 ) {
     for policy in policies {
-        for check in checks(ObjectKind::Machine, machine.stored.is_some()) {
-            if let Check::Policy(check) = check {
+        for rule in all() {
+            if let Check::Policy(check) = rule.check
+                && rule.runs(ObjectKind::Machine, machine.stored.is_some())
+            {
                 check(machine, policy, findings);
             }
         }
@@ -305,8 +303,10 @@ pub(crate) fn resolve(
         max_vcpus,
     };
     let mut parts = Parts::default();
-    for check in checks(kind, false) {
-        if let Check::Part(check) = check {
+    for rule in all() {
+        if let Check::Part(check) = rule.check
+            && rule.runs(kind, false)
+        {
             check(&subject, &mut parts, findings);
         }
     }
@@ -353,8 +353,10 @@ pub(crate) fn keeps_running(stored: &Normalized, merged: &Merged<'_>) -> bool {
 
 /// Refuses changes of a Machine. Works on a new spec that could be read only in part.
 pub(crate) fn check_update(update: &Update<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
-    for check in checks(ObjectKind::Machine, true) {
-        if let Check::Update(check) = check {
+    for rule in all() {
+        if let Check::Update(check) = rule.check
+            && rule.runs(ObjectKind::Machine, true)
+        {
             check(update, catalog, findings);
         }
     }
@@ -362,8 +364,10 @@ pub(crate) fn check_update(update: &Update<'_>, catalog: &dyn Catalog, findings:
 
 /// Warns of what an accepted new Machine lacks.
 pub(crate) fn warn_of_creation(lookup: &Lookup<'_>, findings: &mut Findings) {
-    for check in checks(ObjectKind::Machine, false) {
-        if let Check::Creation(check) = check {
+    for rule in all() {
+        if let Check::Creation(check) = rule.check
+            && rule.runs(ObjectKind::Machine, false)
+        {
             check(lookup, findings);
         }
     }
@@ -371,8 +375,10 @@ pub(crate) fn warn_of_creation(lookup: &Lookup<'_>, findings: &mut Findings) {
 
 /// Warns of changes to the block `new` that do not take effect at once.
 pub(crate) fn warn_of_effects(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
-    for check in checks(ObjectKind::Machine, true) {
-        if let Check::Effect(check) = check {
+    for rule in all() {
+        if let Check::Effect(check) = rule.check
+            && rule.runs(ObjectKind::Machine, true)
+        {
             check(update, new, findings);
         }
     }
@@ -385,8 +391,10 @@ pub(crate) fn check_template(
     settings: &Settings,
     findings: &mut Findings,
 ) {
-    for check in checks(ObjectKind::MachineTemplate, false) {
-        if let Check::Content(check) = check {
+    for rule in all() {
+        if let Check::Content(check) = rule.check
+            && rule.runs(ObjectKind::MachineTemplate, false)
+        {
             check(merged, catalog, settings, findings);
         }
     }
@@ -399,8 +407,9 @@ pub(crate) fn check_network(
     policies: &[Arc<Policy>],
     findings: &mut Findings,
 ) {
-    for check in checks(ObjectKind::NetworkConfiguration, old.is_some()) {
-        match check {
+    let runs = |rule: &&Rule| rule.runs(ObjectKind::NetworkConfiguration, old.is_some());
+    for rule in all().filter(runs) {
+        match rule.check {
             Check::Network(check) => check(spec, old, findings),
             Check::NetworkPolicy(check) => {
                 for policy in policies {
@@ -414,8 +423,10 @@ pub(crate) fn check_network(
 
 /// Checks a LibvirtHost against the stored one.
 pub(crate) fn check_host(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
-    for check in checks(ObjectKind::LibvirtHost, old.is_some()) {
-        if let Check::Host(check) = check {
+    for rule in all() {
+        if let Check::Host(check) = rule.check
+            && rule.runs(ObjectKind::LibvirtHost, old.is_some())
+        {
             check(spec, old, findings);
         }
     }
@@ -427,8 +438,10 @@ pub(crate) fn check_policy(
     old: Option<&MachinePolicySpec>,
     findings: &mut Findings,
 ) {
-    for check in checks(ObjectKind::MachinePolicy, old.is_some()) {
-        if let Check::MachinePolicy(check) = check {
+    for rule in all() {
+        if let Check::MachinePolicy(check) = rule.check
+            && rule.runs(ObjectKind::MachinePolicy, old.is_some())
+        {
             check(spec, findings);
         }
     }
@@ -440,8 +453,10 @@ pub(crate) fn check_image(
     old: Option<&MachineImageSpec>,
     findings: &mut Findings,
 ) {
-    for check in checks(ObjectKind::MachineImage, old.is_some()) {
-        if let Check::MachineImage(check) = check {
+    for rule in all() {
+        if let Check::MachineImage(check) = rule.check
+            && rule.runs(ObjectKind::MachineImage, old.is_some())
+        {
             check(spec, findings);
         }
     }
