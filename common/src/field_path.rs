@@ -92,6 +92,15 @@ impl FieldPath {
         }
     }
 
+    /// Path of another field of the same item of a list.
+    #[must_use]
+    pub(crate) const fn beside(self, field: &'static str) -> Self {
+        match self.segment {
+            Segment::Item(list, index, _) => self.at(Segment::Item(list, index, field)),
+            Segment::Whole | Segment::Field(_) | Segment::Element(..) => self,
+        }
+    }
+
     /// Another position of the same author.
     pub(crate) const fn at(self, segment: Segment) -> Self {
         Self { segment, ..self }

@@ -189,7 +189,7 @@ pub(crate) fn digest(text: &str, bytes: usize) -> String {
 
 /// Name of the claim of a disk.
 pub fn claim(machine: &str, disk: &str) -> String {
-    format!("{machine}-{disk}")
+    [machine, "-", disk].concat()
 }
 
 /// All pairs of Machine and disk whose claim would have this name: `a-b-c` is that of disk `b-c` of `a` and of

@@ -109,6 +109,7 @@ impl<'a> Old<'a> {
 
 /// What a review depends on, apart from the objects.
 struct Environment<'a> {
+    stage: Stage,
     namespace: &'a str,
     catalog: &'a dyn Catalog,
     settings: &'a Settings,
@@ -127,6 +128,7 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
 
     request.check_name(&object.metadata, &mut findings);
     let environment = Environment {
+        stage,
         namespace: request.namespace,
         catalog,
         settings,
@@ -376,6 +378,7 @@ fn resolve(
     findings: &mut Findings,
 ) -> Resolution {
     let Environment {
+        stage,
         namespace,
         catalog,
         settings,
@@ -475,7 +478,9 @@ fn resolve(
         pins: &pins,
         machine: lookup.machine,
     };
-    let notes = notes(&reviewed, &lookup, old, block.as_ref(), findings);
+    // The validating stage writes no block and returns no warnings.
+    let written = block.as_ref().filter(|_| stage == Stage::Mutate);
+    let notes = notes(&reviewed, &lookup, old, written, findings);
     Resolution { block, kept, notes }
 }
 

@@ -241,8 +241,8 @@ struct Namespace {
     usage: Sum,
     /// Sum of the kept volumes.
     kept: Sum,
-    /// Existing claims and the Machines that have disks on them.
-    existing_claims: BTreeSet<(Box<str>, Arc<str>)>,
+    /// The Machines that have disks on an existing claim, by its name.
+    existing_claims: HashMap<Box<str>, BTreeSet<Arc<str>>>,
 }
 
 impl Machines {
@@ -259,9 +259,10 @@ impl Machines {
         let addresses = addresses.map(|address| (*address, Arc::clone(&key), Arc::clone(&name)));
         self.addresses.extend(addresses);
         let namespace = self.namespaces.entry(key).or_default();
-        let claims = row.existing_claims();
-        let claims: Vec<_> = claims.map(|it| (it.into(), Arc::clone(&name))).collect();
-        namespace.existing_claims.extend(claims);
+        for claim in row.existing_claims() {
+            let users = namespace.existing_claims.entry(claim.into());
+            users.or_default().insert(Arc::clone(&name));
+        }
         namespace.usage.add(row.usage);
         namespace.kept.add(row.kept_storage());
         namespace.rows.insert(name, row);
@@ -287,8 +288,12 @@ impl Machines {
         namespace.usage.remove(row.usage);
         namespace.kept.remove(row.kept_storage());
         for claim in row.existing_claims() {
-            let entry = (claim.into(), Arc::clone(&name));
-            namespace.existing_claims.remove(&entry);
+            if let Some(users) = namespace.existing_claims.get_mut(claim) {
+                users.remove(&name);
+                if users.is_empty() {
+                    namespace.existing_claims.remove(claim);
+                }
+            }
         }
         for card in &row.cards {
             let entry = (card.mac, Arc::clone(&key), Arc::clone(&name));
@@ -428,16 +433,11 @@ impl Machines {
     pub fn with_existing_claim<'a>(
         &'a self,
         namespace: &str,
-        claim: &'a str,
+        claim: &str,
     ) -> impl Iterator<Item = &'a str> {
         let namespace = self.namespaces.get(namespace);
-        namespace.into_iter().flat_map(move |namespace| {
-            let claims = namespace
-                .existing_claims
-                .range((claim.into(), Arc::default())..);
-            let claims = claims.take_while(move |(name, _)| **name == *claim);
-            claims.map(|(_, machine)| &**machine)
-        })
+        let users = namespace.and_then(|namespace| namespace.existing_claims.get(claim));
+        users.into_iter().flatten().map(|machine| &**machine)
     }
 
     /// The other Machines of the namespace that have a claim, or are to have it: as the volume of a disk of their own, or

@@ -106,7 +106,7 @@ impl<'a, T: Filled> Item<'a, T> {
         let written = self.written_image();
         Leaf {
             value: written.value.and_then(|image| image.name.as_deref()),
-            path: self.path("image.name", |item| item.written_image().is_some()),
+            path: written.path.beside("image.name"),
         }
     }
 
@@ -123,9 +123,10 @@ impl<'a, T: Filled> Item<'a, T> {
 
     fn pin(&mut self, images: &'a BTreeMap<String, PinnedImage>) {
         let pinned = self.name().value.and_then(|name| images.get(name));
-        let name = self.image_name().value;
-        self.pinned =
-            pinned.filter(|pinned| name.is_some() && pinned.image.name.as_deref() == name);
+        self.pinned = pinned.filter(|pinned| {
+            let name = self.image_name().value;
+            name.is_some() && pinned.image.name.as_deref() == name
+        });
     }
 }
 
@@ -137,23 +138,29 @@ impl<'a, T: Named> Item<'a, T> {
 
     /// The value of a field: the user's, else the template's.
     pub fn pick<V>(&self, field: &'static str, get: impl Fn(&'a T) -> Option<V>) -> Leaf<V> {
-        let user = self.user.map(|(index, item)| Leaf {
-            value: get(item),
-            path: FieldPath::item(self.list, index, field),
+        let own = match (self.user, self.template) {
+            (Some((index, _)), _) => FieldPath::item(self.list, index, field),
+            (None, Some((index, _, named))) => named.at(Segment::Item(self.list, index, field)),
+            (None, None) => FieldPath::field(self.list),
+        };
+        if let Some(value) = self.user.and_then(|(_, item)| get(item)) {
+            return Leaf {
+                value: Some(value),
+                path: own,
+            };
+        }
+        let template = self.template.and_then(|(index, item, named)| {
+            let value = get(item)?;
+            Some((value, named.at(Segment::Item(self.list, index, field))))
         });
-        let template = self.template.map(|(index, item, named)| Leaf {
-            value: get(item),
-            path: named.at(Segment::Item(self.list, index, field)),
-        });
-        match (user, template) {
-            (Some(leaf), None) | (None, Some(leaf)) => leaf,
-            (Some(user), Some(template)) if user.value.is_none() && template.value.is_some() => {
-                template
-            }
-            (Some(user), Some(_)) => user,
-            (None, None) => Leaf {
+        match template {
+            Some((value, path)) => Leaf {
+                value: Some(value),
+                path,
+            },
+            None => Leaf {
                 value: None,
-                path: FieldPath::field(self.list),
+                path: own,
             },
         }
     }

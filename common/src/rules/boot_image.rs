@@ -3,10 +3,14 @@
 use crate::api::choice::{BootDevice, Choice as _};
 use crate::api::machine::Disk;
 use crate::api::machine_image::PinnedImage;
-use crate::normalize::{Item, Leaf, Merged};
+use crate::normalize::{Filled, Item, Leaf, Merged};
 
 /// The MachineImage that the machine boots from: that of the first disk or CD-ROM in the boot order that is not blank.
 pub(super) fn boot_image<'a>(merged: &Merged<'a>) -> Option<&'a PinnedImage> {
+    let has_one = merged.disks.iter().any(is_pinned) || merged.cdroms.iter().any(is_pinned);
+    if !has_one {
+        return None;
+    }
     let disk = merged.disks.iter().find(|item| is_filled(item));
     let cdrom = merged.cdroms.iter().find(|item| item.image().is_some());
     let written = written_order(merged).value;
@@ -27,6 +31,10 @@ pub(super) fn boot_image<'a>(merged: &Merged<'a>) -> Option<&'a PinnedImage> {
         }
     }
     None
+}
+
+fn is_pinned<T: Filled>(item: &Item<'_, T>) -> bool {
+    item.pinned_image().is_some()
 }
 
 /// The boot order as its author wrote it.

@@ -65,13 +65,8 @@ pub(crate) fn is_windows(merged: &Merged<'_>) -> bool {
 
 /// Whether the guest has the drivers only that Windows brings along: none for virtio.
 pub(crate) fn lacks_virtio(merged: &Merged<'_>) -> bool {
-    let default = if is_windows(merged) {
-        Drivers::Inbox
-    } else {
-        Drivers::Virtio
-    };
-    let written = drivers(merged).value.and_then(Drivers::parse);
-    is_windows(merged) && written.unwrap_or(default) == Drivers::Inbox
+    let written = || drivers(merged).value.and_then(Drivers::parse);
+    is_windows(merged) && written().unwrap_or(Drivers::Inbox) == Drivers::Inbox
 }
 
 /// A field that is true by default on Windows.

@@ -160,7 +160,8 @@ pub const FAMILIES: [&str; 20] = [
     "block",
 ];
 
-/// Every rule.
+/// Every rule. A review goes through all of them six times: with `for_each` this is two plain loops, while `for` asks
+/// the flattened iterator for its state at each rule.
 pub fn all() -> impl Iterator<Item = &'static Rule> {
     ALL.iter().copied().flatten()
 }
@@ -178,25 +179,15 @@ pub fn codes() -> Vec<Code> {
     codes
 }
 
-/// The functions that run in a review: of this kind, of a creation or an update.
-fn checks(kind: ObjectKind, is_update: bool) -> impl Iterator<Item = Check> {
-    all().filter_map(move |rule| {
-        let runs = match rule.stage {
-            RuleStage::Always => true,
-            RuleStage::Create => !is_update,
-            RuleStage::Update => is_update,
-        };
-        (runs && rule.kinds.contains(&kind)).then_some(rule.check)
-    })
-}
-
 /// Checks the name of a new object. A stored object keeps the name that it has.
 pub(crate) fn check_name(name: &ObjectName<'_>, findings: &mut Findings) {
-    for check in checks(name.kind, false) {
-        if let Check::Name(check) = check {
+    all().for_each(|rule| {
+        if let Check::Name(check) = rule.check
+            && rule.runs(name.kind, false)
+        {
             check(name, findings);
         }
-    }
+    });
 }
 
 /// Looks up the template that a Machine names.
@@ -205,11 +196,13 @@ pub(crate) fn choose_template(
     findings: &mut Findings,
 ) -> TemplateChoice {
     let mut choice = TemplateChoice::None;
-    for check in checks(ObjectKind::Machine, false) {
-        if let Check::Template(check) = check {
+    all().for_each(|rule| {
+        if let Check::Template(check) = rule.check
+            && rule.runs(ObjectKind::Machine, false)
+        {
             check(request, &mut choice, findings);
         }
-    }
+    });
     choice
 }
 
@@ -219,11 +212,13 @@ pub(crate) fn choose_images(
     findings: &mut Findings,
 ) -> BTreeMap<String, PinnedImage> {
     let mut images = BTreeMap::new();
-    for check in checks(ObjectKind::Machine, false) {
-        if let Check::Image(check) = check {
+    all().for_each(|rule| {
+        if let Check::Image(check) = rule.check
+            && rule.runs(ObjectKind::Machine, false)
+        {
             check(request, &mut images, findings);
         }
-    }
+    });
     images
 }
 
@@ -235,11 +230,13 @@ pub(crate) fn look_up(
     findings: &mut Findings,
 ) -> BTreeMap<String, String> {
     let mut classes = kept.clone();
-    for check in checks(ObjectKind::Machine, !lookup.is_new) {
-        if let Check::Lookup(check) = check {
+    all().for_each(|rule| {
+        if let Check::Lookup(check) = rule.check
+            && rule.runs(ObjectKind::Machine, !lookup.is_new)
+        {
             check(lookup, &mut classes, findings);
         }
-    }
+    });
     classes
 }
 
@@ -250,11 +247,13 @@ pub(crate) fn check_policies(
     findings: &mut Findings,
 ) {
     for policy in policies {
-        for check in checks(ObjectKind::Machine, machine.stored.is_some()) {
-            if let Check::Policy(check) = check {
+        all().for_each(|rule| {
+            if let Check::Policy(check) = rule.check
+                && rule.runs(ObjectKind::Machine, machine.stored.is_some())
+            {
                 check(machine, policy, findings);
             }
-        }
+        });
     }
 }
 
@@ -314,11 +313,13 @@ pub(crate) fn resolve(
         max_vcpus,
     };
     let mut parts = Parts::default();
-    for check in checks(kind, false) {
-        if let Check::Part(check) = check {
+    all().for_each(|rule| {
+        if let Check::Part(check) = rule.check
+            && rule.runs(kind, false)
+        {
             check(&subject, &mut parts, findings);
         }
-    }
+    });
     let disks_in_order = merged.disks.iter().filter_map(|item| item.name().value);
     boot::assign_order(disks_in_order, &mut parts);
     Some(Normalized {
@@ -370,29 +371,35 @@ pub(crate) fn keeps_running(stored: &Normalized, merged: &Merged<'_>) -> bool {
 
 /// Refuses changes of a Machine. Works on a new spec that could be read only in part.
 pub(crate) fn check_update(update: &Update<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
-    for check in checks(ObjectKind::Machine, true) {
-        if let Check::Update(check) = check {
+    all().for_each(|rule| {
+        if let Check::Update(check) = rule.check
+            && rule.runs(ObjectKind::Machine, true)
+        {
             check(update, catalog, findings);
         }
-    }
+    });
 }
 
 /// Warns of what an accepted new Machine lacks.
 pub(crate) fn warn_of_creation(lookup: &Lookup<'_>, findings: &mut Findings) {
-    for check in checks(ObjectKind::Machine, false) {
-        if let Check::Creation(check) = check {
+    all().for_each(|rule| {
+        if let Check::Creation(check) = rule.check
+            && rule.runs(ObjectKind::Machine, false)
+        {
             check(lookup, findings);
         }
-    }
+    });
 }
 
 /// Warns of changes to the block `new` that do not take effect at once.
 pub(crate) fn warn_of_effects(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
-    for check in checks(ObjectKind::Machine, true) {
-        if let Check::Effect(check) = check {
+    all().for_each(|rule| {
+        if let Check::Effect(check) = rule.check
+            && rule.runs(ObjectKind::Machine, true)
+        {
             check(update, new, findings);
         }
-    }
+    });
 }
 
 /// Compares the fields of a template with the catalog.
@@ -402,11 +409,13 @@ pub(crate) fn check_template(
     settings: &Settings,
     findings: &mut Findings,
 ) {
-    for check in checks(ObjectKind::MachineTemplate, false) {
-        if let Check::Content(check) = check {
+    all().for_each(|rule| {
+        if let Check::Content(check) = rule.check
+            && rule.runs(ObjectKind::MachineTemplate, false)
+        {
             check(merged, catalog, settings, findings);
         }
-    }
+    });
 }
 
 /// Checks a NetworkConfiguration against the stored one and the policies of its namespace.
@@ -416,8 +425,9 @@ pub(crate) fn check_network(
     policies: &[Arc<Policy>],
     findings: &mut Findings,
 ) {
-    for check in checks(ObjectKind::NetworkConfiguration, old.is_some()) {
-        match check {
+    let runs = |rule: &&Rule| rule.runs(ObjectKind::NetworkConfiguration, old.is_some());
+    for rule in all().filter(runs) {
+        match rule.check {
             Check::Network(check) => check(spec, old, findings),
             Check::NetworkPolicy(check) => {
                 for policy in policies {
@@ -431,11 +441,13 @@ pub(crate) fn check_network(
 
 /// Checks a LibvirtHost against the stored one.
 pub(crate) fn check_host(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
-    for check in checks(ObjectKind::LibvirtHost, old.is_some()) {
-        if let Check::Host(check) = check {
+    all().for_each(|rule| {
+        if let Check::Host(check) = rule.check
+            && rule.runs(ObjectKind::LibvirtHost, old.is_some())
+        {
             check(spec, old, findings);
         }
-    }
+    });
 }
 
 /// Checks a MachinePolicy. Nothing of it depends on the stored one.
@@ -444,11 +456,13 @@ pub(crate) fn check_policy(
     old: Option<&MachinePolicySpec>,
     findings: &mut Findings,
 ) {
-    for check in checks(ObjectKind::MachinePolicy, old.is_some()) {
-        if let Check::MachinePolicy(check) = check {
+    all().for_each(|rule| {
+        if let Check::MachinePolicy(check) = rule.check
+            && rule.runs(ObjectKind::MachinePolicy, old.is_some())
+        {
             check(spec, findings);
         }
-    }
+    });
 }
 
 /// Checks a MachineImage. Nothing of it depends on the stored one.
@@ -457,9 +471,11 @@ pub(crate) fn check_image(
     old: Option<&MachineImageSpec>,
     findings: &mut Findings,
 ) {
-    for check in checks(ObjectKind::MachineImage, old.is_some()) {
-        if let Check::MachineImage(check) = check {
+    all().for_each(|rule| {
+        if let Check::MachineImage(check) = rule.check
+            && rule.runs(ObjectKind::MachineImage, old.is_some())
+        {
             check(spec, findings);
         }
-    }
+    });
 }

@@ -271,7 +271,7 @@ pub(crate) fn address<'a>(item: &Item<'a, Network>) -> Leaf<&'a str> {
 
 /// Rule [`Code::DuplicateMac`], whatever form the addresses are written in.
 fn unique_macs(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
-    let mut seen: BTreeMap<Mac, String> = BTreeMap::new();
+    let mut seen: BTreeMap<Mac, &Item<'_, Network>> = BTreeMap::new();
     for item in &subject.merged.networks {
         let leaf = address(item);
         let Some(text) = leaf.value else { continue };
@@ -281,12 +281,13 @@ fn unique_macs(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
         };
         if let Some(other) = seen.get(&mac) {
             let detail = format!(
-                "{other} of this Machine has this address; change one of them, or leave it out for a stable one"
+                "{} of this Machine has this address; change one of them, or leave it out for a stable one",
+                title(other)
             );
             let fault = Violation::new(leaf.path, Code::DuplicateMac, Kind::Duplicate, detail);
             findings.deny(fault.text(text));
         } else {
-            seen.insert(mac, title(item));
+            seen.insert(mac, item);
         }
     }
 }
@@ -312,15 +313,15 @@ fn one_default(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
 
 /// Rule [`Code::SameNetworkTwice`].
 fn same_network(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
-    let mut seen: BTreeMap<&str, String> = BTreeMap::new();
+    let mut seen: BTreeMap<&str, &Item<'_, Network>> = BTreeMap::new();
     for item in &subject.merged.networks {
         let leaf = network_name(item);
         let Some(name) = leaf.value else { continue };
         if let Some(other) = seen.get(name) {
-            let text = format!("{}: {other} is on '{name}', too", leaf.path);
+            let text = format!("{}: {} is on '{name}', too", leaf.path, title(other));
             findings.warn(Code::SameNetworkTwice, &text);
         } else {
-            seen.insert(name, title(item));
+            seen.insert(name, item);
         }
     }
 }

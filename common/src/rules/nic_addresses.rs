@@ -168,11 +168,11 @@ fn card(item: &Item<'_, Network>, lookup: &Lookup<'_>, findings: &mut Findings) 
         .filter(|(_, address)| !has_address(stored, network, *address))
         .take(CARD_ADDRESSES_MAX)
         .collect();
+    if new.is_empty() {
+        return;
+    }
     // A NetworkConfiguration that does not exist is reported as such.
-    let Some(row) = catalog
-        .network(machine.namespace, network)
-        .filter(|_| !new.is_empty())
-    else {
+    let Some(row) = catalog.network(machine.namespace, network) else {
         return;
     };
     let Some(ipam) = row.ipam else {

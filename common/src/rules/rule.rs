@@ -85,6 +85,18 @@ pub struct Rule {
     pub(crate) check: Check,
 }
 
+impl Rule {
+    /// Whether it runs in a review of this kind, of a creation or an update.
+    pub(super) fn runs(&self, kind: ObjectKind, is_update: bool) -> bool {
+        let is_in_stage = match self.stage {
+            RuleStage::Always => true,
+            RuleStage::Create => !is_update,
+            RuleStage::Update => is_update,
+        };
+        is_in_stage && self.kinds.contains(&kind)
+    }
+}
+
 /// Reviews in which a rule runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleStage {

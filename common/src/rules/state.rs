@@ -155,7 +155,7 @@ fn tpm(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
 
 /// Rule [`Code::NoStateStorageClass`].
 fn state_class(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
-    if lookup.backend != Backend::Kubevirt || lookup.catalog.default_storage_class().is_some() {
+    if lookup.backend != Backend::Kubevirt {
         return;
     }
     let merged = lookup.merged;
@@ -172,6 +172,9 @@ fn state_class(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: 
         (false, true) => (tpm_path(merged), "the content of the TPM"),
         (true, true) => (tpm_path(merged), "EFI variables and the content of the TPM"),
     };
+    if lookup.catalog.default_storage_class().is_some() {
+        return;
+    }
     let text = format!(
         "{path}: without a default storage class, KubeVirt can keep {what} only in a class that its vmStateStorageClass names, else the machine does not start; persistent: false keeps nothing"
     );

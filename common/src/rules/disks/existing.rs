@@ -39,9 +39,11 @@ rules! {
 /// The existing claim, or volume of a libvirt host, that a disk is on. Without a value the disk gets a volume of its own.
 /// On KubeVirt, and in a template, `volumeName` is that of a PersistentVolume, which such a volume is made from.
 pub(crate) fn source<'a>(item: &Item<'a, Disk>, backend: Backend) -> Leaf<&'a str> {
-    let volume = item.pick("volumeName", |disk| disk.volume_name.as_deref());
-    if backend == Backend::Libvirt && volume.value.is_some() && volume.path.is_from_user() {
-        return volume;
+    if backend == Backend::Libvirt {
+        let volume = item.pick("volumeName", |disk| disk.volume_name.as_deref());
+        if volume.value.is_some() && volume.path.is_from_user() {
+            return volume;
+        }
     }
     item.pick("claimName", |disk| disk.claim_name.as_deref())
 }
