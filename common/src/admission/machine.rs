@@ -288,7 +288,7 @@ impl KeptPins {
     }
 }
 
-/// What the spec leaves open and the stored block has.
+/// What the spec leaves open and the stored block, or that of a backup, has.
 #[derive(Default)]
 struct KeptChoices {
     /// By name of disk or CD-ROM.
@@ -299,6 +299,21 @@ struct KeptChoices {
 }
 
 fn kept_choices(
+    merged: &Merged<'_>,
+    backend: Backend,
+    stored: Option<(&Old<'_>, &Normalized)>,
+    restored: Option<&Normalized>,
+) -> KeptChoices {
+    let stored = stored.map(|(old, block)| stored_choices(merged, backend, old, block));
+    let mut kept = stored.unwrap_or_default();
+    if let Some(block) = restored {
+        kept.reclaim_policies = reclaim_policies_in(block);
+        kept.defaults = defaults_of(block);
+    }
+    kept
+}
+
+fn stored_choices(
     merged: &Merged<'_>,
     backend: Backend,
     old: &Old<'_>,
@@ -400,16 +415,12 @@ fn resolve(
 
     let stored_backend = old.and_then(Old::backend);
     let (pinned, backend) = backends(&object.spec, stored_backend, restored, settings);
-    let kept = old.zip(old_block);
-    let kept = kept.map(|(old, block)| kept_choices(&merged, backend, old, block));
     let KeptChoices {
         storage_classes,
         reclaim_policies,
         defaults,
-    } = kept.unwrap_or_default();
-    let defaults = restored.map_or(defaults, defaults_of);
+    } = kept_choices(&merged, backend, old.zip(old_block), restored);
     let merged = merged.with_defaults(defaults);
-    let reclaim_policies = restored.map_or(reclaim_policies, reclaim_policies_in);
     let kept = KeptPins {
         template: old_pin
             .filter(|pin| matches!(&template, TemplateChoice::Pinned(chosen) if **chosen == **pin))
