@@ -40,6 +40,9 @@ const RESPONSE_MARGIN: Duration = Duration::from_millis(200);
 /// large bodies. The user waits for it at the prompt.
 const REVIEW_LIMIT: Duration = Duration::from_secs(1);
 
+/// Initial capacity of a response in bytes; a response without a patch fits.
+const RESPONSE_CAPACITY: usize = 1024;
+
 /// The endpoints of `handler`.
 pub fn router(handler: &Arc<Handler>) -> Router {
     let missing_networks = [
@@ -167,8 +170,9 @@ fn refuse(status: StatusCode, text: &str) -> Response {
 }
 
 fn json(response: &ReviewResponse) -> Response {
-    match serde_json::to_string(response) {
-        Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
+    let mut body = Vec::with_capacity(RESPONSE_CAPACITY);
+    match serde_json::to_writer(&mut body, response) {
+        Ok(()) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
         Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }

@@ -22,6 +22,9 @@ pub(super) const VERSION: &str = "spec.normalized.version";
 /// Kubernetes recommends.
 const SUMMARY_MAX: usize = 108;
 
+/// Initial capacity of a block's text in bytes; nearly every block fits.
+const TEXT_CAPACITY: usize = 2048;
+
 /// Most values of a block that an answer names one by one. A block that was sent may have any number of fields.
 const EDITS_MAX: usize = 16;
 
@@ -62,7 +65,9 @@ impl Block<'_> {
 
 /// A block as JSON.
 pub(super) fn text(block: &Normalized) -> Option<String> {
-    serde_json::to_string(block).ok()
+    let mut text = Vec::with_capacity(TEXT_CAPACITY);
+    serde_json::to_writer(&mut text, block).ok()?;
+    String::from_utf8(text).ok()
 }
 
 /// The values that differ between two blocks.
