@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base64::display::Base64Display;
+use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use common::code::Code;
 use common::violation::{Findings, Violation};
+use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
 
 use super::request::{API_VERSION, KIND, Operation, Request};
 
@@ -213,7 +215,10 @@ impl Patch {
 impl Serialize for Patch {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(json) = self;
-        serializer.collect_str(&Base64Display::new(json.as_bytes(), &STANDARD))
+        // Base64 has no letter that JSON escapes, so the text is written as it is.
+        let text = ["\"", &STANDARD.encode(json), "\""].concat();
+        let text = RawValue::from_string(text).map_err(S::Error::custom)?;
+        text.serialize(serializer)
     }
 }
 
