@@ -151,7 +151,8 @@ pub const FAMILIES: [&str; 19] = [
     "block",
 ];
 
-/// Every rule.
+/// Every rule. A review goes through all of them six times: with `for_each` this is two plain loops, while `for` asks
+/// the flattened iterator for its state at each rule.
 pub fn all() -> impl Iterator<Item = &'static Rule> {
     ALL.iter().copied().flatten()
 }
@@ -171,13 +172,13 @@ pub fn codes() -> Vec<Code> {
 
 /// Checks the name of a new object. A stored object keeps the name that it has.
 pub(crate) fn check_name(name: &ObjectName<'_>, findings: &mut Findings) {
-    for rule in all() {
+    all().for_each(|rule| {
         if let Check::Name(check) = rule.check
             && rule.runs(name.kind, false)
         {
             check(name, findings);
         }
-    }
+    });
 }
 
 /// Looks up the template that a Machine names.
@@ -186,13 +187,13 @@ pub(crate) fn choose_template(
     findings: &mut Findings,
 ) -> TemplateChoice {
     let mut choice = TemplateChoice::None;
-    for rule in all() {
+    all().for_each(|rule| {
         if let Check::Template(check) = rule.check
             && rule.runs(ObjectKind::Machine, false)
         {
             check(request, &mut choice, findings);
         }
-    }
+    });
     choice
 }
 
@@ -202,13 +203,13 @@ pub(crate) fn choose_images(
     findings: &mut Findings,
 ) -> BTreeMap<String, PinnedImage> {
     let mut images = BTreeMap::new();
-    for rule in all() {
+    all().for_each(|rule| {
         if let Check::Image(check) = rule.check
             && rule.runs(ObjectKind::Machine, false)
         {
             check(request, &mut images, findings);
         }
-    }
+    });
     images
 }
 
@@ -220,13 +221,13 @@ pub(crate) fn look_up(
     findings: &mut Findings,
 ) -> BTreeMap<String, String> {
     let mut classes = kept.clone();
-    for rule in all() {
+    all().for_each(|rule| {
         if let Check::Lookup(check) = rule.check
             && rule.runs(ObjectKind::Machine, !lookup.is_new)
         {
             check(lookup, &mut classes, findings);
         }
-    }
+    });
     classes
 }
 
@@ -237,13 +238,13 @@ pub(crate) fn check_policies(
     findings: &mut Findings,
 ) {
     for policy in policies {
-        for rule in all() {
+        all().for_each(|rule| {
             if let Check::Policy(check) = rule.check
                 && rule.runs(ObjectKind::Machine, machine.stored.is_some())
             {
                 check(machine, policy, findings);
             }
-        }
+        });
     }
 }
 
@@ -303,13 +304,13 @@ pub(crate) fn resolve(
         max_vcpus,
     };
     let mut parts = Parts::default();
-    for rule in all() {
+    all().for_each(|rule| {
         if let Check::Part(check) = rule.check
             && rule.runs(kind, false)
         {
             check(&subject, &mut parts, findings);
         }
-    }
+    });
     let disks_in_order = merged.disks.iter().filter_map(|item| item.name().value);
     boot::assign_order(disks_in_order, &mut parts);
     Some(Normalized {
@@ -353,35 +354,35 @@ pub(crate) fn keeps_running(stored: &Normalized, merged: &Merged<'_>) -> bool {
 
 /// Refuses changes of a Machine. Works on a new spec that could be read only in part.
 pub(crate) fn check_update(update: &Update<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
-    for rule in all() {
+    all().for_each(|rule| {
         if let Check::Update(check) = rule.check
             && rule.runs(ObjectKind::Machine, true)
         {
             check(update, catalog, findings);
         }
-    }
+    });
 }
 
 /// Warns of what an accepted new Machine lacks.
 pub(crate) fn warn_of_creation(lookup: &Lookup<'_>, findings: &mut Findings) {
-    for rule in all() {
+    all().for_each(|rule| {
         if let Check::Creation(check) = rule.check
             && rule.runs(ObjectKind::Machine, false)
         {
             check(lookup, findings);
         }
-    }
+    });
 }
 
 /// Warns of changes to the block `new` that do not take effect at once.
 pub(crate) fn warn_of_effects(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
-    for rule in all() {
+    all().for_each(|rule| {
         if let Check::Effect(check) = rule.check
             && rule.runs(ObjectKind::Machine, true)
         {
             check(update, new, findings);
         }
-    }
+    });
 }
 
 /// Compares the fields of a template with the catalog.
@@ -391,13 +392,13 @@ pub(crate) fn check_template(
     settings: &Settings,
     findings: &mut Findings,
 ) {
-    for rule in all() {
+    all().for_each(|rule| {
         if let Check::Content(check) = rule.check
             && rule.runs(ObjectKind::MachineTemplate, false)
         {
             check(merged, catalog, settings, findings);
         }
-    }
+    });
 }
 
 /// Checks a NetworkConfiguration against the stored one and the policies of its namespace.
@@ -423,13 +424,13 @@ pub(crate) fn check_network(
 
 /// Checks a LibvirtHost against the stored one.
 pub(crate) fn check_host(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
-    for rule in all() {
+    all().for_each(|rule| {
         if let Check::Host(check) = rule.check
             && rule.runs(ObjectKind::LibvirtHost, old.is_some())
         {
             check(spec, old, findings);
         }
-    }
+    });
 }
 
 /// Checks a MachinePolicy. Nothing of it depends on the stored one.
@@ -438,13 +439,13 @@ pub(crate) fn check_policy(
     old: Option<&MachinePolicySpec>,
     findings: &mut Findings,
 ) {
-    for rule in all() {
+    all().for_each(|rule| {
         if let Check::MachinePolicy(check) = rule.check
             && rule.runs(ObjectKind::MachinePolicy, old.is_some())
         {
             check(spec, findings);
         }
-    }
+    });
 }
 
 /// Checks a MachineImage. Nothing of it depends on the stored one.
@@ -453,11 +454,11 @@ pub(crate) fn check_image(
     old: Option<&MachineImageSpec>,
     findings: &mut Findings,
 ) {
-    for rule in all() {
+    all().for_each(|rule| {
         if let Check::MachineImage(check) = rule.check
             && rule.runs(ObjectKind::MachineImage, old.is_some())
         {
             check(spec, findings);
         }
-    }
+    });
 }
