@@ -95,13 +95,14 @@ impl Users {
     fn of(caches: &Caches, guests: &dyn GuestAttachments, namespaces: &BTreeSet<String>) -> Self {
         let mut users = Self::default();
         let is_checked = |namespace: &str| namespaces.contains(namespace);
-        for machine in caches.machines.state() {
-            let namespace = machine.namespace();
+        let machines = caches
+            .machines
+            .state_filter(|machine| is_checked(machine.namespace()));
+        for machine in machines {
             for network in machine.networks() {
-                if is_checked(namespace) {
-                    let users = users.named.entry(format!("{namespace}/{network}"));
-                    users.or_default().insert(machine.name().to_owned());
-                }
+                let network = format!("{}/{network}", machine.namespace());
+                let users = users.named.entry(network);
+                users.or_default().insert(machine.name().to_owned());
             }
         }
         guests.for_each(&mut |namespace, machine, attachment| {

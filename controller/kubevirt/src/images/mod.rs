@@ -66,8 +66,8 @@ pub async fn maintain(
 
 /// The shared imports, sorted by name.
 fn imports_in(cluster: &KubeVirtCaches, namespace: &str) -> Vec<DataVolume> {
-    let mut imports = cluster.data_volumes.all();
-    imports.retain(|it| it.namespace() == namespace && it.is_shared_import());
+    let mut imports = cluster.data_volumes.in_namespaces(|it| it == namespace);
+    imports.retain(DataVolume::is_shared_import);
     imports.sort_by(|one, other| one.name().cmp(other.name()));
     imports
 }
