@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     /// A line that a guest has written.
-    const REPORT: &str = r#"{"boot":"8bc7","boots":2,"firmware":"efi","secureBoot":1,"cdroms":["cidata"],"userData":"I2Nsb3VkLWNvbmZpZwo=","metaData":"","networkConfig":"","answers":"PHVuYXR0ZW5kLz4=","disks":{"vda":51380224},"serials":{"vda":"root"},"nics":{"eth0":{"mac":"52:54:00:12:34:56","mtu":1500,"address":""}}}"#;
+    const REPORT: &str = r#"{"boot":"8bc7","boots":2,"cpu":"QEMU Virtual CPU version 2.5+","firmware":"efi","secureBoot":1,"cdroms":["cidata"],"userData":"I2Nsb3VkLWNvbmZpZwo=","metaData":"","networkConfig":"","answers":"PHVuYXR0ZW5kLz4=","disks":{"vda":51380224},"serials":{"vda":"root"},"nics":{"eth0":{"mac":"52:54:00:12:34:56","mtu":1500,"address":""}}}"#;
 
     #[test]
     fn a_report_of_the_guest_is_parsed() {
@@ -221,6 +221,7 @@ mod tests {
         assert_eq!(report.serials["vda"], "root");
         assert_eq!(report.nics["eth0"].mtu, 1500);
         assert_eq!((report.boots, report.secure_boot), (2, 1));
+        assert_eq!(report.cpu, "QEMU Virtual CPU version 2.5+");
     }
 
     #[test]
