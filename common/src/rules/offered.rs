@@ -58,7 +58,7 @@ fn permitted_devices(
     let stored = lookup.stored.map(Normalized::devices).unwrap_or_default();
     for (path, name) in names.filter(|(_, name)| form::is_resource_name(name)) {
         let is_kept = stored.iter().any(|device| device.device_name == name);
-        if is_kept || kubevirt.devices.contains_key(name) {
+        if is_kept || is_permitted(lookup, name) {
             continue;
         }
         let known: Vec<_> = kubevirt.devices.keys().cloned().collect();
@@ -112,7 +112,7 @@ fn offered_by_nodes(
     }
 }
 
-/// What the guest needs of its node and the stored block does not have.
+/// What the guest needs of its node and the stored block does not have, without what is refused as such.
 fn needs<'a>(lookup: &Lookup<'a>) -> Vec<(FieldPath, NodeNeed<'a>)> {
     let (merged, stored) = (lookup.merged, lookup.stored);
     let mut needs = Vec::new();
@@ -123,7 +123,8 @@ fn needs<'a>(lookup: &Lookup<'a>) -> Vec<(FieldPath, NodeNeed<'a>)> {
     }
     let model = hardware::cpu_model(merged);
     let had = stored.and_then(Normalized::cpu_model);
-    if let Some(name) = model.value.filter(|name| Some(*name) != had) {
+    let wanted = model.value.filter(|name| form::is_label_name(name));
+    if let Some(name) = wanted.filter(|name| Some(*name) != had) {
         needs.push((model.path, NodeNeed::CpuModel(name)));
     }
     let pages = hardware::hugepages(merged);
@@ -134,11 +135,18 @@ fn needs<'a>(lookup: &Lookup<'a>) -> Vec<(FieldPath, NodeNeed<'a>)> {
     }
     let had = stored.map(Normalized::devices).unwrap_or_default();
     for (path, name) in hardware::device_names(merged) {
-        if had.iter().all(|device| device.device_name != name) {
+        let is_new = had.iter().all(|device| device.device_name != name);
+        if is_new && form::is_resource_name(name) && is_permitted(lookup, name) {
             needs.push((path, NodeNeed::Device(name)));
         }
     }
     needs
+}
+
+/// Whether KubeVirt permits a device, as far as that is known.
+fn is_permitted(lookup: &Lookup<'_>, name: &str) -> bool {
+    let kubevirt = lookup.catalog.kubevirt();
+    kubevirt.is_none_or(|kubevirt| kubevirt.devices.contains_key(name))
 }
 
 fn describe(need: NodeNeed<'_>) -> String {

@@ -61,3 +61,22 @@ fn a_sent_block_cannot_change_the_values_that_an_update_keeps() {
         assert_eq!(violations, expected);
     }
 }
+
+#[test]
+fn hardware_that_is_refused_as_such_is_not_looked_for_on_nodes() {
+    let context = ReviewContext {
+        catalog: catalog("bare"),
+        ..ReviewContext::of(ObjectKind::Machine, None)
+    };
+    let spec = json!({
+        "template": "small",
+        "resources": {"cpu": {"model": "Intel Xeon"}, "memory": {"hugepages": "2Mi"}},
+        "devices": [{"name": "a", "deviceName": "nvidia.com/A100"}, {"name": "b", "deviceName": "memory"}],
+    });
+    let findings = context.review(Stage::Mutate, &machine(&spec)).findings;
+    assert_eq!(findings.violations.len(), 3, "{findings:?}");
+    let texts = findings.warnings.iter().map(|warning| &warning.text);
+    let of_nodes: Vec<_> = texts.filter(|text| text.contains("no node offers")).collect();
+    assert_eq!(of_nodes.len(), 1, "{of_nodes:?}");
+    assert!(of_nodes[0].contains("huge pages"), "{of_nodes:?}");
+}
