@@ -76,7 +76,9 @@ fn hardware_that_is_refused_as_such_is_not_looked_for_on_nodes() {
     let findings = context.review(Stage::Mutate, &machine(&spec)).findings;
     assert_eq!(findings.violations.len(), 3, "{findings:?}");
     let texts = findings.warnings.iter().map(|warning| &warning.text);
-    let of_nodes: Vec<_> = texts.filter(|text| text.contains("no node offers")).collect();
+    let of_nodes: Vec<_> = texts
+        .filter(|text| text.contains("no node offers"))
+        .collect();
     assert_eq!(of_nodes.len(), 1, "{of_nodes:?}");
     assert!(of_nodes[0].contains("huge pages"), "{of_nodes:?}");
 }
