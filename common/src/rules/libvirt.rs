@@ -88,6 +88,21 @@ fn libvirt_disks<'l>(lookup: &'l Lookup<'_>) -> impl Iterator<Item = &'l Item<'l
     disks.filter(|_| lookup.is_on_libvirt())
 }
 
+/// Refuses a field of a Machine on libvirt that only KubeVirt has. `why`: what libvirt lacks, and what to do.
+fn refuse(
+    lookup: &Lookup<'_>,
+    path: FieldPath,
+    code: Code,
+    why: &'static str,
+    findings: &mut Findings,
+) {
+    if lookup.is_on_libvirt() {
+        let detail = format!("{why}, or use backend: kubevirt");
+        let fault = Violation::new(path, code, Kind::Forbidden, detail);
+        findings.deny(fault.given(FieldPath::field("backend")));
+    }
+}
+
 /// Rule [`Code::EvictionStrategyNeedsKubevirt`].
 fn eviction_strategy(
     lookup: &Lookup<'_>,
@@ -95,22 +110,20 @@ fn eviction_strategy(
     findings: &mut Findings,
 ) {
     let leaf = machine::requested_eviction_strategy(lookup.merged);
-    if lookup.is_on_libvirt() && leaf.value.is_some() {
-        let detail = "a libvirt host is not drained, and a Machine stays on it; drop it, or use backend: kubevirt";
+    if leaf.value.is_some() {
+        let why = "a libvirt host is not drained, and a Machine stays on it; drop it";
         let code = Code::EvictionStrategyNeedsKubevirt;
-        let fault = Violation::new(leaf.path, code, Kind::Forbidden, detail);
-        findings.deny(fault.given(FieldPath::field("backend")));
+        refuse(lookup, leaf.path, code, why, findings);
     }
 }
 
 /// Rule [`Code::TolerationsNeedKubevirt`].
 fn tolerations(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
     let leaf = placement::requested_tolerations(lookup.merged);
-    if lookup.is_on_libvirt() && leaf.value.is_some() {
-        let detail = "a libvirt host has no taints; drop it and select hosts with nodeSelector, or use backend: kubevirt";
+    if leaf.value.is_some() {
+        let why = "a libvirt host has no taints; drop it and select hosts with nodeSelector";
         let code = Code::TolerationsNeedKubevirt;
-        let fault = Violation::new(leaf.path, code, Kind::Forbidden, detail);
-        findings.deny(fault.given(FieldPath::field("backend")));
+        refuse(lookup, leaf.path, code, why, findings);
     }
 }
 
@@ -118,28 +131,23 @@ fn tolerations(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: 
 fn affinity(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
     let affinity = affinity::requested_affinity(lookup.merged);
     let spread = affinity::requested_spread(lookup.merged);
-    let requested = [
-        (affinity.path, affinity.value.is_some()),
-        (spread.path, spread.value.is_some()),
-    ];
-    for (path, _) in requested.iter().filter(|(_, is_requested)| *is_requested) {
-        if lookup.is_on_libvirt() {
-            let detail = "no scheduler places a Machine on libvirt; drop it, select hosts with nodeSelector and keep Machines apart with placement.antiAffinityGroup, or use backend: kubevirt";
-            let code = Code::AffinityNeedsKubevirt;
-            let fault = Violation::new(*path, code, Kind::Forbidden, detail);
-            findings.deny(fault.given(FieldPath::field("backend")));
-        }
+    let why = "no scheduler places a Machine on libvirt; drop it, select hosts with nodeSelector and keep Machines apart with placement.antiAffinityGroup";
+    let code = Code::AffinityNeedsKubevirt;
+    if affinity.value.is_some() {
+        refuse(lookup, affinity.path, code, why, findings);
+    }
+    if spread.value.is_some() {
+        refuse(lookup, spread.path, code, why, findings);
     }
 }
 
 /// Rule [`Code::PriorityClassNeedsKubevirt`].
 fn priority_class(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
     let leaf = placement::requested_priority_class(lookup.merged);
-    if lookup.is_on_libvirt() && leaf.value.is_some() {
-        let detail = "no guest gives way to another one on a libvirt host; drop it, or use backend: kubevirt";
+    if leaf.value.is_some() {
+        let why = "no guest gives way to another one on a libvirt host; drop it";
         let code = Code::PriorityClassNeedsKubevirt;
-        let fault = Violation::new(leaf.path, code, Kind::Forbidden, detail);
-        findings.deny(fault.given(FieldPath::field("backend")));
+        refuse(lookup, leaf.path, code, why, findings);
     }
 }
 
@@ -151,18 +159,13 @@ fn hardware_of_nodes(
 ) {
     let dedicated = hardware::dedicated(lookup.merged);
     let devices = hardware::devices(lookup.merged);
-    let is_named = devices.value.is_some_and(|devices| !devices.is_empty());
-    let requested = [
-        (dedicated.path, dedicated.value == Some(true)),
-        (devices.path, is_named),
-    ];
-    for (path, _) in requested.iter().filter(|(_, is_requested)| *is_requested) {
-        if lookup.is_on_libvirt() {
-            let detail = "a LibvirtHost offers neither processors nor devices to single machines; drop it, or use backend: kubevirt";
-            let code = Code::HardwareNeedsKubevirt;
-            let fault = Violation::new(*path, code, Kind::Forbidden, detail);
-            findings.deny(fault.given(FieldPath::field("backend")));
-        }
+    let why = "a LibvirtHost offers neither processors nor devices to single machines; drop it";
+    let code = Code::HardwareNeedsKubevirt;
+    if dedicated.value == Some(true) {
+        refuse(lookup, dedicated.path, code, why, findings);
+    }
+    if devices.value.is_some_and(|devices| !devices.is_empty()) {
+        refuse(lookup, devices.path, code, why, findings);
     }
 }
 
