@@ -1,12 +1,11 @@
 //! Nodes and other guests that a Machine on KubeVirt is placed by. KubeVirt refuses what Kubernetes refuses of a pod
 //! (`ValidatePodAffinity` and `validateTopologySpreadConstraints` of `pkg/apis/core/validation`).
 
-use crate::api::choice::{Choice, NodeOperator, SelectorOperator, UnsatisfiableAction};
+use crate::api::choice::{Choice, NodeOperator, UnsatisfiableAction};
 use crate::api::machine::{
     Affinity, NodeRequirement, NodeTerm, Placement, PodAffinity, PodSelector, PodTerm,
     TopologySpreadConstraint,
 };
-use crate::api::machine_policy::LabelRequirement;
 use crate::code::Code;
 use crate::normalize::{Leaf, Merged};
 use crate::violation::{Findings, Kind, Location, Violation};
@@ -258,28 +257,8 @@ impl Terms<'_> {
         );
         let list = at.member("matchExpressions");
         for (index, requirement) in selector.match_expressions.iter().flatten().enumerate() {
-            self.label_requirement(requirement, &item(&list, index));
+            form::requirement(requirement, &item(&list, index), self.code, self.findings);
         }
-    }
-
-    fn label_requirement(&mut self, requirement: &LabelRequirement, at: &Location) {
-        let LabelRequirement {
-            key,
-            operator,
-            values,
-        } = requirement;
-        self.label_key(key.as_deref(), &at.clone().member("key"));
-        let operator: Option<SelectorOperator> = self.choice(operator.as_deref(), at, "operator");
-        let count = values.iter().flatten().count();
-        let list = at.clone().member("values");
-        match operator {
-            Some(SelectorOperator::In | SelectorOperator::NotIn) => self.some_values(count, list),
-            Some(SelectorOperator::Exists | SelectorOperator::DoesNotExist) => {
-                self.no_values(count, list);
-            }
-            None => {}
-        }
-        self.values(values.as_deref(), &at.clone().member("values"));
     }
 
     fn some_values(&mut self, count: usize, list: Location) {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::name_form::NameForm;
 use super::rule::{Check, rules};
-use crate::api::choice::Choice;
+use crate::api::choice::{Choice, SelectorOperator};
+use crate::api::machine_policy::LabelRequirement;
 use crate::bounds::{INTERFACE_NAME_MAX, NAME_MAX, OBJECT_NAME_MAX};
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -273,6 +274,56 @@ pub(crate) fn labels<'a>(
     for (key, value) in labels {
         label_key(at.clone(), key, findings);
         label_value(at.clone().key(key), value, findings);
+    }
+}
+
+/// A requirement of a label selector. Violations have `code`; of keys and values, [`Code::InvalidLabel`].
+pub(crate) fn requirement(
+    item: &LabelRequirement,
+    at: &Location,
+    code: Code,
+    findings: &mut Findings,
+) {
+    let LabelRequirement {
+        key,
+        operator,
+        values,
+    } = item;
+    let at = |field| at.clone().member(field);
+    let mut invalid = |field, kind, detail: &str| {
+        findings.deny(Violation::new(at(field), code, kind, detail));
+    };
+    if key.is_none() {
+        invalid("key", Kind::Required, "name the key of a label");
+    }
+    let count = values.iter().flatten().count();
+    match operator.as_deref().map(SelectorOperator::parse) {
+        None => invalid(
+            "operator",
+            Kind::Required,
+            "set In, NotIn, Exists or DoesNotExist",
+        ),
+        Some(Some(SelectorOperator::In | SelectorOperator::NotIn)) if count == 0 => {
+            invalid(
+                "values",
+                Kind::Required,
+                "give the values that the label is compared with",
+            );
+        }
+        Some(Some(SelectorOperator::Exists | SelectorOperator::DoesNotExist)) if count > 0 => {
+            let detail = "Exists and DoesNotExist look for the key only; remove the values";
+            invalid("values", Kind::Forbidden, detail);
+        }
+        Some(Some(_)) => {}
+        Some(None) => {
+            let text = operator.as_deref().unwrap_or_default();
+            findings.deny(unsupported::<SelectorOperator>(at("operator"), text, code));
+        }
+    }
+    let empty = String::new();
+    labels(at("key"), key.iter().map(|key| (key, &empty)), findings);
+    for (index, value) in values.iter().flatten().enumerate() {
+        label_value(at("values").key(&index.to_string()), value, findings);
     }
 }
 

@@ -1,8 +1,8 @@
 //! MachinePolicies themselves. What they allow is checked by the family `policies`.
 
-use crate::api::choice::{Backend, Choice as _, ReclaimPolicy, SelectorOperator};
+use crate::api::choice::{Backend, Choice as _, ReclaimPolicy};
 use crate::api::machine_policy::{
-    LabelRequirement, MachineLimits, MachinePolicySpec, NamespaceQuota, NamespaceSelector,
+    MachineLimits, MachinePolicySpec, NamespaceQuota, NamespaceSelector,
 };
 use crate::bounds::{
     INTERFACE_NAME_MAX, LABEL_KEY_MAX, NAME_MAX, OBJECT_NAME_MAX, VLAN_MAX, VLAN_MIN,
@@ -84,67 +84,8 @@ fn selector(spec: &MachinePolicySpec, findings: &mut Findings) {
     let labels = FieldPath::field("namespaceSelector.matchLabels");
     form::labels(labels, match_labels.iter().flatten(), findings);
     for (index, item) in match_expressions.iter().flatten().enumerate() {
-        let at = |field| FieldPath::item("namespaceSelector.matchExpressions", index, field);
-        requirement(item, at, findings);
-    }
-}
-
-fn requirement(
-    item: &LabelRequirement,
-    at: impl Fn(&'static str) -> FieldPath,
-    findings: &mut Findings,
-) {
-    let LabelRequirement {
-        key,
-        operator,
-        values,
-    } = item;
-    let mut invalid = |field, kind, detail: &str| {
-        findings.deny(Violation::new(
-            at(field),
-            Code::InvalidRequirement,
-            kind,
-            detail,
-        ));
-    };
-    if key.is_none() {
-        invalid("key", Kind::Required, "name the key of a label");
-    }
-    let count = values.iter().flatten().count();
-    match operator.as_deref().map(SelectorOperator::parse) {
-        None => invalid(
-            "operator",
-            Kind::Required,
-            "set In, NotIn, Exists or DoesNotExist",
-        ),
-        Some(Some(SelectorOperator::In | SelectorOperator::NotIn)) if count == 0 => {
-            invalid(
-                "values",
-                Kind::Required,
-                "give the values that the label is compared with",
-            );
-        }
-        Some(Some(SelectorOperator::Exists | SelectorOperator::DoesNotExist)) if count > 0 => {
-            let detail = "Exists and DoesNotExist look for the key only; remove the values";
-            invalid("values", Kind::Forbidden, detail);
-        }
-        Some(Some(_)) => {}
-        Some(None) => {
-            let text = operator.as_deref().unwrap_or_default();
-            let code = Code::InvalidRequirement;
-            findings.deny(form::unsupported::<SelectorOperator>(
-                at("operator"),
-                text,
-                code,
-            ));
-        }
-    }
-    let empty = String::new();
-    let key = key.iter().map(|key| (key, &empty));
-    form::labels(at("key"), key, findings);
-    for (index, value) in values.iter().flatten().enumerate() {
-        let location = Location::from(at("values")).key(&index.to_string());
-        form::label_value(location, value, findings);
+        let at = FieldPath::item("namespaceSelector.matchExpressions", index, "");
+        form::requirement(item, &at.into(), Code::InvalidRequirement, findings);
     }
 }
 
