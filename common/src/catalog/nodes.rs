@@ -55,7 +55,7 @@ impl NodeRow {
         }
     }
 
-    /// Whether the node offers what a guest needs, whoever has it at present.
+    /// Whether the node offers what a guest needs, also if other guests have all of it.
     pub fn offers(&self, need: NodeNeed<'_>) -> bool {
         match need {
             NodeNeed::DedicatedCpus => self.dedicated_cpus,

@@ -1,7 +1,7 @@
 //! Hardware of the node or host that a Machine has for itself: CPU model, dedicated CPUs, huge pages and devices.
 
 use crate::api::choice::HugepageSize;
-use crate::api::machine::{Cpu, Device};
+use crate::api::machine::Device;
 use crate::api::normalized::{NormalizedDevice, NormalizedHardware};
 use crate::bounds::CPU_MODEL_MAX;
 use crate::code::Code;
@@ -11,7 +11,7 @@ use crate::violation::{Findings, Kind, Violation};
 
 use super::form;
 use super::rule::{Check, Parts, Subject, rules};
-use super::sizing::{cpu_leaves, guest_memory, memory_leaf, memory_leaves};
+use super::sizing::{cpu_leaf, cpu_leaves, guest_memory, memory_leaf, memory_leaves};
 
 rules! {
     "hardware" Check::Part(hardware), on MACHINES_AND_TEMPLATES, Always, and [InvalidObjectName] {
@@ -48,20 +48,12 @@ rules! {
 
 /// The CPU model that is requested.
 pub(super) fn cpu_model<'a>(merged: &Merged<'a>) -> Leaf<&'a str> {
-    cpu(merged, "resources.cpu.model", |cpu| cpu.model.as_deref())
+    cpu_leaf(merged, "resources.cpu.model", |cpu| cpu.model.as_deref())
 }
 
 /// Whether dedicated CPUs are requested.
 pub(super) fn dedicated(merged: &Merged<'_>) -> Leaf<bool> {
-    cpu(merged, "resources.cpu.dedicated", |cpu| cpu.dedicated)
-}
-
-fn cpu<'a, T>(merged: &Merged<'a>, field: &'static str, get: fn(&'a Cpu) -> Option<T>) -> Leaf<T> {
-    merged.pick(
-        field,
-        |spec| spec.resources.as_ref()?.cpu.as_ref().and_then(get),
-        |template| template.resources.as_ref()?.cpu.as_ref().and_then(get),
-    )
+    cpu_leaf(merged, "resources.cpu.dedicated", |cpu| cpu.dedicated)
 }
 
 /// The huge pages that are requested.

@@ -58,7 +58,7 @@ fn permitted_devices(
     let stored = lookup.stored.map(Normalized::devices).unwrap_or_default();
     for (path, name) in names.filter(|(_, name)| form::is_resource_name(name)) {
         let is_kept = stored.iter().any(|device| device.device_name == name);
-        if is_kept || is_permitted(lookup, name) {
+        if is_kept || kubevirt.devices.contains_key(name) {
             continue;
         }
         let known: Vec<_> = kubevirt.devices.keys().cloned().collect();

@@ -89,15 +89,8 @@ fn many_sockets(lookup: &Lookup<'_>, findings: &mut Findings) {
 /// The requested cores, threads, sockets and `maxSockets`. On Windows the cores are sockets unless there is a number of
 /// sockets.
 pub(crate) fn cpu_leaves(merged: &Merged<'_>) -> [Leaf<i64>; 4] {
-    let pick = |field, get: fn(&Cpu) -> Option<i64>| {
-        merged.pick(
-            field,
-            |spec| spec.resources.as_ref()?.cpu.as_ref().and_then(get),
-            |template| template.resources.as_ref()?.cpu.as_ref().and_then(get),
-        )
-    };
-    let cores = pick("resources.cpu.cores", |cpu| cpu.cores);
-    let sockets = pick("resources.cpu.sockets", |cpu| cpu.sockets);
+    let cores = cpu_leaf(merged, "resources.cpu.cores", |cpu| cpu.cores);
+    let sockets = cpu_leaf(merged, "resources.cpu.sockets", |cpu| cpu.sockets);
     let [cores, sockets] = if sockets.value.is_none() && guest_os::is_windows(merged) {
         // vCPUs that are sockets can grow while the guest runs.
         [sockets, cores]
@@ -106,10 +99,22 @@ pub(crate) fn cpu_leaves(merged: &Merged<'_>) -> [Leaf<i64>; 4] {
     };
     [
         cores,
-        pick("resources.cpu.threads", |cpu| cpu.threads),
+        cpu_leaf(merged, "resources.cpu.threads", |cpu| cpu.threads),
         sockets,
-        pick("resources.cpu.maxSockets", |cpu| cpu.max_sockets),
+        cpu_leaf(merged, "resources.cpu.maxSockets", |cpu| cpu.max_sockets),
     ]
+}
+
+pub(super) fn cpu_leaf<'a, T>(
+    merged: &Merged<'a>,
+    field: &'static str,
+    get: fn(&'a Cpu) -> Option<T>,
+) -> Leaf<T> {
+    merged.pick(
+        field,
+        |spec: &'a MachineSpec| spec.resources.as_ref()?.cpu.as_ref().and_then(get),
+        |template: &'a TemplateContent| template.resources.as_ref()?.cpu.as_ref().and_then(get),
+    )
 }
 
 /// The CPU topology: rules [`Code::InvalidCpuCount`], [`Code::TooManyVcpus`],

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Affinity, TopologySpreadConstraint};
+use super::affinity::{Affinity, TopologySpreadConstraint};
 use crate::api::cel;
 use crate::api::choice::{GroupScope, TaintEffect, TolerationOperator};
 use crate::api::schema;

@@ -5,7 +5,7 @@ use common::quantity::Bytes;
 use common::render::libvirt::DomainMetadata;
 use controller_core::conditions::Fault;
 use controller_core::machine::CachedMachine;
-use kube::runtime::reflector::store;
+use kube::runtime::reflector::{Store, store};
 use kube::runtime::watcher::Event;
 
 use super::*;
@@ -38,15 +38,7 @@ async fn a_growth_that_is_held_takes_no_room_from_others() {
     let (store, mut writer) = store();
     let cached = CachedMachine::from(env.machine().clone());
     writer.apply_watcher_event(&Event::Apply(cached));
-    let observer = Observer {
-        caches: Caches::new(store),
-        hosts: Hosts::new(Arc::new(FakeLibvirt::new())),
-        objects: Cache::default(),
-        api: api_server().0,
-        cluster_uid: "cluster".into(),
-    };
-    let object = env.object.clone();
-    observer.objects.apply(Event::Apply(object), |_| ());
+    let observer = observer(store, &env);
     let snapshot = polled(&env);
     let (hosts, fake) = (&observer.hosts, env.host.clone());
     hosts.connect("alpha", fake, Ok(snapshot.clone()));
@@ -67,11 +59,10 @@ async fn a_growth_that_is_held_takes_no_room_from_others() {
     }
 }
 
-/// Polls a host with a running guest, and returns what is observed of its Machine.
-async fn observed_of(env: &Environment) -> Box<HostView> {
-    let (store, _writer) = store();
+/// An observer of these Machines that knows the LibvirtHost.
+fn observer(machines: Store<CachedMachine>, env: &Environment) -> Observer {
     let observer = Observer {
-        caches: Caches::new(store),
+        caches: Caches::new(machines),
         hosts: Hosts::new(Arc::new(FakeLibvirt::new())),
         objects: Cache::default(),
         api: api_server().0,
@@ -79,6 +70,13 @@ async fn observed_of(env: &Environment) -> Box<HostView> {
     };
     let object = env.object.clone();
     observer.objects.apply(Event::Apply(object), |_| ());
+    observer
+}
+
+/// Polls a host with a running guest, and returns what is observed of its Machine.
+async fn observed_of(env: &Environment) -> Box<HostView> {
+    let (store, _writer) = store();
+    let observer = observer(store, env);
     let snapshot = polled(env);
     observer
         .hosts
