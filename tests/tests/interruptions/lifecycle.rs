@@ -192,7 +192,8 @@ impl<'a> Lifecycle<'a> {
             }),
         );
         machine["metadata"]["namespace"] = json!(self.namespace);
-        self.lab.apply(&machine).await?;
+        // Beside other suites a read of the new image may take longer than the webhook waits.
+        self.lab.apply_when_admitted(&machine).await?;
         self.machines()
             .until_condition("web", "Ready", "True", "Running")
             .await?;

@@ -173,7 +173,8 @@ impl<'a> Pair<'a> {
             }),
         );
         machine["metadata"]["namespace"] = json!(self.namespace);
-        self.lab.apply(&machine).await
+        // Beside other suites a read of the new image may take longer than the webhook waits.
+        self.lab.apply_when_admitted(&machine).await
     }
 
     async fn until_running(&self, names: &[String]) -> Result<()> {
