@@ -60,6 +60,10 @@ pub const DEVICES_MAX: usize = 16;
 pub const CPU_MODEL_MAX: usize = NAME_MAX;
 /// Most terms of an affinity, requirements of a term, values of a requirement, and constraints on the spread over nodes.
 pub const AFFINITY_ITEMS_MAX: usize = LABELS_MAX;
+/// Most values that overrides set.
+pub const OVERRIDES_MAX: usize = 64;
+/// Longest path of a field that a MachinePolicy allows to override, in characters. KubeVirt's longest has some 110.
+pub const OVERRIDE_PATH_MAX: usize = 256;
 /// Most labels of a selector and most entries of cloud-init's metadata.
 pub const LABELS_MAX: usize = 64;
 /// Most storage classes that a libvirt host offers: one pool each.

@@ -38,6 +38,7 @@ pub mod image_header;
 pub mod image_source;
 mod json;
 pub mod mac;
+pub mod merge_patch;
 pub mod names;
 pub mod normalize;
 pub mod quantity;

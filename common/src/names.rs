@@ -29,6 +29,8 @@ pub const LABEL_ZONE: &str = "topology.kubernetes.io/zone";
 pub const ANNOTATION_AFFINITY: &str = "machine.vitistack.io/affinity";
 /// Annotation of an instance with a digest of the constraints on the spread that its pod was started with.
 pub const ANNOTATION_SPREAD: &str = "machine.vitistack.io/topology-spread";
+/// Annotation of an instance with a digest of the overrides that its guest was started with, if the Machine has any.
+pub const ANNOTATION_OVERRIDES: &str = "machine.vitistack.io/backend-overrides";
 /// Annotation of an instance with the CPU model that its guest was started with, if the Machine requested one. KubeVirt
 /// puts its default into an instance without one.
 pub const ANNOTATION_CPU_MODEL: &str = "machine.vitistack.io/cpu-model";

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 use lab::{
-    Scenario,
+    KubevirtCrds, Scenario,
     objects::{INSTANCE, Kind, POD, VM, condition, condition_message},
     wait::until,
 };
@@ -377,4 +377,61 @@ async fn hardware_of_a_node_is_judged_at_the_prompt_and_given_to_the_guest() {
     for change in pending["status"]["pendingChanges"].as_array().unwrap() {
         assert_eq!(change["action"], "Restart", "{change}");
     }
+}
+
+#[tokio::test]
+async fn a_field_of_the_virtual_machine_that_a_policy_names_can_be_set() {
+    let env = Environment::with_best_crds().await;
+    let (machines, kubectl) = (env.machines(), env.lab.kubectl());
+    let overriding = |domain: Value| {
+        let patch = json!({"spec": {"template": {"spec": {"domain": domain}}}});
+        machine("web", &json!({"template": "small", "backendOverrides": {"kubevirt": patch}}))
+    };
+    let apply = async |machine: Value| {
+        let input = machine.to_string();
+        kubectl.run_with(&["apply", "-f", "-"], input).await.unwrap()
+    };
+    let refused = apply(overriding(json!({"ioThreadsPolicy": "auto"}))).await;
+    let refused = refused.refused().unwrap();
+    assert!(refused.contains("[OverrideNotAllowed]"), "{refused}");
+    let policy = json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "MachinePolicy", "metadata": {"name": "io"},
+        "spec": {"namespaceSelector": {}, "hardware": {"overrides": [
+            "spec.template.spec.domain.ioThreadsPolicy", "spec.template.spec.domain.ioThreads",
+        ]}},
+    });
+    env.apply(&policy).await;
+    until("the override to be allowed", async || {
+        let input = overriding(json!({"ioThreadsPolicy": "auto"})).to_string();
+        let answer = kubectl.run_with(&["apply", "-f", "-"], input).await?;
+        Ok((answer.code == 0).then_some(()).ok_or(answer.stderr))
+    })
+    .await
+    .unwrap();
+    machines.until_phase("web", "Running").await.unwrap();
+    let instance = env.objects(INSTANCE).get("web").await.unwrap();
+    assert_eq!(instance["spec"]["domain"]["ioThreadsPolicy"], "auto");
+    if KubevirtCrds::best() == KubevirtCrds::Real {
+        let misspelled = json!({"ioThreads": {"supplementalPoolThread": 4}});
+        let refused = apply(overriding(misspelled)).await.refused().unwrap();
+        let fix = "did you mean 'supplementalPoolThreadCount'?";
+        assert!(refused.contains(fix), "{refused}");
+    }
+
+    let changed = apply(overriding(json!({"ioThreadsPolicy": "shared"}))).await;
+    assert_eq!(changed.stderr.matches("[RestartRequired]").count(), 1, "{}", changed.stderr);
+    let expected = json!([{
+        "field": "backendOverrides", "current": "as it was", "desired": "as it is now", "action": "Restart",
+    }]);
+    machines
+        .until("web", "to have the override pending", |web| web["status"]["pendingChanges"] == expected)
+        .await
+        .unwrap();
+    let vm = env.objects(VM).get("web").await.unwrap();
+    assert_eq!(vm["spec"]["template"]["spec"]["domain"]["ioThreadsPolicy"], "shared");
+
+    // A field that is overridden no longer is the cluster's own again.
+    apply(machine("web", &json!({"template": "small"}))).await.ok().unwrap();
+    let is_bare = |vm: &Value| vm["spec"]["template"]["spec"]["domain"]["ioThreadsPolicy"].is_null();
+    env.objects(VM).until("web", "to have lost the override", is_bare).await.unwrap();
 }

@@ -177,6 +177,7 @@ fn source_of(block_path: &str) -> String {
             };
             return field.to_owned();
         }
+        "overrides" => "backendOverrides.kubevirt",
         "timezone" => "domain.clock.timezone",
         "features" => return format!("spec.domain.{rest}"),
         known @ ("template"

@@ -234,6 +234,12 @@ pub struct HardwarePolicy {
     /// Whether memory may consist of huge pages. Default true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hugepages: Option<bool>,
+    /// Paths of fields of KubeVirt's VirtualMachine, at most 256, such as spec.template.spec.domain.ioThreadsPolicy, that
+    /// Machines may set by backendOverrides; with the fields in them. Default: none in this policy. Without a policy that
+    /// names fields, no field may be set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<schema::OverridePath>>", length(max = bounds::POLICY_ITEMS_MAX))]
+    pub overrides: Option<Vec<String>>,
     /// Names of PriorityClasses, at most 256, in which * stands for any characters. A Machine without a class is always
     /// allowed. Default: all classes.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -14,13 +14,14 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::choice::{
     AccessMode, Backend, DeviceKind, DiskBus, DisplayType, EvictionStrategy, FirmwareType,
     GroupScope, HugepageSize, MachineType, NicModel, OsFamily, PowerState, ReclaimPolicy,
     TaintEffect, TemplateSource, TolerationOperator, VideoModel, VolumeMode,
 };
-use super::machine::{Affinity, Image, TopologySpreadConstraint};
+use super::machine::{Affinity, Image, OpenObject, TopologySpreadConstraint};
 use super::schema;
 use super::template::TemplateContent;
 use crate::bounds;
@@ -89,6 +90,10 @@ pub struct Normalized {
     /// Family of the operating system of the guest. Absent: not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub os: Option<OsFamily>,
+    /// Fields of KubeVirt's VirtualMachine beside those that follow from the others. Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::OverridesObject>")]
+    pub overrides: Option<OpenObject>,
     /// Where the machine runs: in relation to others, and on which tainted nodes. Absent: anywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<NormalizedPlacement>,
@@ -156,6 +161,11 @@ impl Normalized {
     pub fn tolerations(&self) -> &[NormalizedToleration] {
         let placement = self.placement.as_ref();
         placement.map_or(&[], |placement| &placement.tolerations)
+    }
+
+    /// Fields of KubeVirt's VirtualMachine beside those that follow from the others.
+    pub fn overrides(&self) -> Option<&Map<String, Value>> {
+        self.overrides.as_ref().map(|overrides| &overrides.0)
     }
 
     /// Nodes and pods that the machine is placed by.

@@ -6,8 +6,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use crate::bounds::{
     ADDRESS_MAX, CPU_MODEL_MAX, DIGEST_MAX, HOST_URI_MAX, INTERFACE_NAME_MAX, LABEL_KEY_MAX,
-    NAME_MAX, OBJECT_FIELDS_MAX, OBJECT_NAME_MAX, QUANTITY_MAX, RANGE_MAX, SERIAL_MAX,
-    TEMPLATE_DATA_MAX, TEXT_MAX, TIME_ZONE_MAX, USER_DATA_MAX, VLAN_RANGE_MAX,
+    NAME_MAX, OBJECT_FIELDS_MAX, OBJECT_NAME_MAX, OVERRIDE_PATH_MAX, OVERRIDES_MAX, QUANTITY_MAX,
+    RANGE_MAX, SERIAL_MAX, TEMPLATE_DATA_MAX, TEXT_MAX, TIME_ZONE_MAX, USER_DATA_MAX,
+    VLAN_RANGE_MAX,
 };
 
 /// DNS label, RFC 1123.
@@ -101,6 +102,8 @@ text_schemas! {
     ResourceName = { "minLength": 1, "maxLength": LABEL_KEY_MAX, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$" }
     /// A pattern for names of resources of nodes; `*` stands for any characters.
     ResourceGlob = { "minLength": 1, "maxLength": LABEL_KEY_MAX, "pattern": "^[-A-Za-z0-9_./*]+$" }
+    /// The path of a field of a VirtualMachine.
+    OverridePath = { "minLength": 1, "maxLength": OVERRIDE_PATH_MAX, "pattern": "^spec(\\.[A-Za-z0-9]+)+$" }
     /// The name of a Linux bridge.
     BridgeName = { "minLength": 1, "maxLength": INTERFACE_NAME_MAX, "pattern": "^[^\\s/:]+$" }
     /// The URI of a libvirt host.
@@ -141,6 +144,23 @@ impl JsonSchema for CloudInitObject {
         json_schema!({
             "type": "object",
             "maxProperties": OBJECT_FIELDS_MAX,
+            "x-kubernetes-preserve-unknown-fields": true,
+        })
+    }
+}
+
+/// A JSON merge patch of an object whose fields this API does not describe.
+#[derive(Debug)]
+pub struct OverridesObject;
+
+impl JsonSchema for OverridesObject {
+    fn schema_name() -> Cow<'static, str> {
+        "OverridesObject".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object",
+            "maxProperties": OVERRIDES_MAX,
             "x-kubernetes-preserve-unknown-fields": true,
         })
     }

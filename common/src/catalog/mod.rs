@@ -24,6 +24,7 @@ mod policies;
 mod segments;
 mod unreadable;
 mod usage;
+mod vm_schema;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -44,6 +45,7 @@ pub use self::nodes::{NodeNeed, NodeRow};
 pub use self::policies::{Bridge, Labels, Limits, Policy, Quota, policies_of, vlan_range};
 pub use self::segments::Segment;
 pub use self::usage::{Usage, amount};
+pub use self::vm_schema::{Misfit, VmSchema};
 
 use crate::api::choice::TemplateSource;
 use crate::api::machine::{Cpu, Disk, Memory, Resources};
@@ -115,6 +117,8 @@ pub trait Catalog {
     fn hosts(&self) -> Vec<Arc<HostRow>>;
     /// How KubeVirt is configured; `None`: it is not installed, or that is not known.
     fn kubevirt(&self) -> Option<Arc<KubevirtRow>>;
+    /// The schema of VirtualMachines; `None`: it is not known.
+    fn vm_schema(&self) -> Option<Arc<VmSchema>>;
     /// Names of all PriorityClasses, in any order; `None`: they are not known. Called only if a Machine names one.
     fn priority_classes(&self) -> Option<Vec<String>>;
     /// Whether a node offers what a guest needs; `None`: the nodes are not known, or there is none.
@@ -220,6 +224,8 @@ pub struct StaticCatalog {
     pub hosts: Vec<Arc<HostRow>>,
     /// How KubeVirt is configured.
     pub kubevirt: Option<Arc<KubevirtRow>>,
+    /// The schema of VirtualMachines.
+    pub vm_schema: Option<Arc<VmSchema>>,
     /// Names of PriorityClasses; `None`: they are not known.
     pub priority_classes: Option<Vec<String>>,
     /// Nodes; `None`: they are not known.
@@ -283,6 +289,10 @@ impl Catalog for StaticCatalog {
 
     fn kubevirt(&self) -> Option<Arc<KubevirtRow>> {
         self.kubevirt.clone()
+    }
+
+    fn vm_schema(&self) -> Option<Arc<VmSchema>> {
+        self.vm_schema.clone()
     }
 
     fn priority_classes(&self) -> Option<Vec<String>> {

@@ -71,6 +71,8 @@ pub struct Hardware {
     pub devices: Option<Vec<Glob>>,
     /// Patterns for names of PriorityClasses.
     pub priority_classes: Option<Vec<Glob>>,
+    /// Paths of fields of a VirtualMachine that Machines may set.
+    pub overrides: Option<Vec<String>>,
 }
 
 impl Hardware {
@@ -80,6 +82,7 @@ impl Hardware {
             allows_hugepages: spec.hugepages.unwrap_or(true),
             devices: globs(spec.devices),
             priority_classes: globs(spec.priority_classes),
+            overrides: spec.overrides,
         }
     }
 }

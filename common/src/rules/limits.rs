@@ -181,6 +181,7 @@ pub(crate) fn truncate_policy(spec: &mut Json<'_>, findings: &mut Findings) {
         ("images", "volumes", "images.volumes"),
         ("reclaimPolicies", "allow", "reclaimPolicies.allow"),
         ("hardware", "devices", "hardware.devices"),
+        ("hardware", "overrides", "hardware.overrides"),
         ("hardware", "priorityClasses", "hardware.priorityClasses"),
     ] {
         if let Some(Json::List(list)) = spec.get_mut(field).and_then(|it| it.get_mut(list)) {

@@ -5,7 +5,8 @@ use crate::api::machine_policy::{
     MachineLimits, MachinePolicySpec, NamespaceQuota, NamespaceSelector,
 };
 use crate::bounds::{
-    INTERFACE_NAME_MAX, LABEL_KEY_MAX, NAME_MAX, OBJECT_NAME_MAX, VLAN_MAX, VLAN_MIN,
+    INTERFACE_NAME_MAX, LABEL_KEY_MAX, NAME_MAX, OBJECT_NAME_MAX, OVERRIDE_PATH_MAX, VLAN_MAX,
+    VLAN_MIN,
 };
 use crate::catalog::vlan_range;
 use crate::code::Code;
@@ -41,6 +42,12 @@ rules! {
         Refuse InvalidPattern = "A pattern matches no name."
             because "It would allow nothing, and its author expects that it allows something."
             fix "Write the name as it is, with `*` for any characters."
+            crd Some,
+    }
+    "machinepolicies" Check::MachinePolicy(overrides), on POLICIES, Always {
+        Refuse InvalidOverridePath = "A text is not the path of a field of a VirtualMachine that a Machine can override."
+            because "It would allow nothing, and its author expects that it allows something."
+            fix "Write the path from `spec` on, such as `spec.template.spec.domain.ioThreadsPolicy`."
             crd Some,
     }
     "machinepolicies" Check::MachinePolicy(bridges), on POLICIES, Always, and [InvalidPattern] {
@@ -154,6 +161,26 @@ fn patterns(spec: &MachinePolicySpec, findings: &mut Findings) {
         for (index, text) in texts.into_iter().flatten().enumerate() {
             let path = FieldPath::field(field).element(index);
             names.check(Location::from(path), text, findings);
+        }
+    }
+}
+
+/// Rule [`Code::InvalidOverridePath`].
+fn overrides(spec: &MachinePolicySpec, findings: &mut Findings) {
+    let hardware = spec.hardware.as_ref();
+    let paths = hardware.and_then(|hardware| hardware.overrides.as_ref());
+    let list = FieldPath::field("hardware.overrides");
+    for (index, text) in paths.into_iter().flatten().enumerate() {
+        let mut fields = text.split('.');
+        let is_field = |field: &str| {
+            !field.is_empty() && field.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        };
+        let is_path = fields.next() == Some("spec") && fields.clone().count() > 0;
+        if !is_path || !fields.all(is_field) || text.len() > OVERRIDE_PATH_MAX {
+            let detail = "must be the path of a field of a VirtualMachine from spec on, such as 'spec.template.spec.domain.ioThreadsPolicy'";
+            let code = Code::InvalidOverridePath;
+            let fault = Violation::new(list.element(index), code, Kind::Invalid, detail);
+            findings.deny(fault.text(text));
         }
     }
 }

@@ -44,6 +44,7 @@ mod networkconfigurations;
 mod networks;
 mod nic_addresses;
 mod offered;
+mod overrides;
 mod placement;
 mod policies;
 mod quantities;
@@ -95,6 +96,7 @@ pub const ALL: &[&[Rule]] = &[
     libvirt::RULES,
     kubevirt::RULES,
     offered::RULES,
+    overrides::RULES,
     hosts::RULES,
     room::RULES,
     uniqueness::RULES,
@@ -137,7 +139,7 @@ pub const ALL: &[&[Rule]] = &[
 ];
 
 /// The families, in the order of the documentation. Each has a table of cases of its name.
-pub const FAMILIES: [&str; 20] = [
+pub const FAMILIES: [&str; 21] = [
     "form",
     "references",
     "sizing",
@@ -148,6 +150,7 @@ pub const FAMILIES: [&str; 20] = [
     "firmware",
     "display",
     "machine",
+    "overrides",
     "cloud-init",
     "names",
     "networkconfigurations",
@@ -338,6 +341,7 @@ pub(crate) fn resolve(
             topology_spread_constraints: parts.spread,
         }
         .if_any(),
+        overrides: parts.overrides,
         power_state: parts.power_state?,
         guest_shutdown_stops: merged.user().guest_shutdown_stops.unwrap_or(false),
         cpu: parts.cpu?,

@@ -22,7 +22,7 @@ use crate::api::choice::{
     Backend, BootDevice, EvictionStrategy, MachineType, OsFamily, PowerState, ReclaimPolicy,
 };
 use crate::api::kind::ObjectKind;
-use crate::api::machine::{Affinity, MachineSpec, TopologySpreadConstraint};
+use crate::api::machine::{Affinity, MachineSpec, OpenObject, TopologySpreadConstraint};
 use crate::api::machine_image::{MachineImageSpec, PinnedImage};
 use crate::api::machine_policy::MachinePolicySpec;
 use crate::api::network::NetworkConfigurationSpec;
@@ -340,6 +340,8 @@ pub(crate) struct Parts {
     pub(crate) tolerations: Vec<NormalizedToleration>,
     pub(crate) affinity: Option<Affinity>,
     pub(crate) spread: Vec<TopologySpreadConstraint>,
+    /// Also `None` for a Machine that overrides nothing.
+    pub(crate) overrides: Option<OpenObject>,
     /// Also `None` for a Machine that names none.
     pub(crate) priority_class: Option<String>,
     /// Also `None` for a Machine that says nothing about it.

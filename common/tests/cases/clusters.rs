@@ -12,11 +12,13 @@ use common::api::network::Ipam;
 use common::api::template::TemplateContent;
 use common::catalog::{
     Card, Claims, HostRow, ImageRow, KubevirtRow, Labels, MachineName, MachineRow, Machines,
-    NetworkRow, NodeRow, Policy, StaticCatalog, StorageClassRow, TemplateRow, Usage, amount,
+    NetworkRow, NodeRow, Policy, StaticCatalog, StorageClassRow, TemplateRow, Usage, VmSchema,
+    amount,
 };
 use common::mac::Mac;
 use common::quantity::Bytes;
 use serde::Deserialize;
+use serde_json::Value;
 
 /// The namespace of every object.
 const NAMESPACE: &str = "default";
@@ -78,6 +80,8 @@ struct Cluster {
     policies: BTreeMap<String, MachinePolicySpec>,
     kubevirt: Option<KubeVirt>,
     priority_classes: Option<Vec<String>>,
+    /// The schema of VirtualMachines.
+    vm_schema: Option<Value>,
     nodes: Option<Vec<Node>>,
     /// Labels of the namespace of every object.
     #[serde(default)]
@@ -219,6 +223,9 @@ impl From<Cluster> for StaticCatalog {
                 })
             }),
             priority_classes: cluster.priority_classes,
+            vm_schema: cluster
+                .vm_schema
+                .map(|schema| Arc::new(VmSchema::new(schema))),
             nodes: cluster.nodes.map(|nodes| {
                 let row = |node: Node| NodeRow::new(&node.labels, node.allocatable);
                 nodes.into_iter().map(row).collect()

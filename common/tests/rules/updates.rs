@@ -65,6 +65,12 @@ fn of_node(field: Field) -> Value {
     }
 }
 
+/// A field of the VirtualMachine.
+fn overridden() -> Value {
+    let domain = json!({"ioThreadsPolicy": "auto"});
+    json!({"backendOverrides": {"kubevirt": {"spec": {"template": {"spec": {"domain": domain}}}}}})
+}
+
 /// A field of the screen.
 fn screen(field: Field) -> Value {
     let display = match field {
@@ -161,6 +167,7 @@ fn changed(field: Field) -> Value {
         | Field::TopologySpread
         | Field::PriorityClass => placed(field),
         Field::CpuModel | Field::DedicatedCpu | Field::Hugepages | Field::Devices => of_node(field),
+        Field::BackendOverrides => overridden(),
         Field::Clock => json!({"domain": {"clock": {"timezone": "Europe/Oslo"}}}),
         Field::GracePeriod => json!({"terminationGracePeriodSeconds": 600}),
         Field::Tpm => json!({"domain": {"devices": {"tpm": {}}}}),

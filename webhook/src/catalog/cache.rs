@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use common::catalog::{
     Asking, Catalog, ClaimHolder, ClaimUser, Claims, Counted, HostRow, ImageRow, KubevirtRow,
-    MachineName, Machines, NetworkRow, NodeNeed,
+    MachineName, Machines, NetworkRow, NodeNeed, VmSchema,
 };
 use common::catalog::{Labels, OtherCard, Policy, StorageClassRow, TemplateRow};
 use common::catalog::{claim_holder, has_claim, policies_of, usage_beside};
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::admitted::Admitted;
 use super::rows::{
     Classes, Hosts, Images, Installation, Namespaces, Networks, Nodes, Policies, PriorityClasses,
-    Templates,
+    Schema, Templates,
 };
 use super::table::Table;
 
@@ -41,6 +41,8 @@ pub struct Cache {
     pub policies: Arc<Table<Policies>>,
     /// The `KubeVirt` object, if KubeVirt is installed.
     pub kubevirt: Arc<Table<Installation>>,
+    /// The schema of VirtualMachines, if KubeVirt is installed.
+    pub vm_schema: Arc<Table<Schema>>,
     /// Nodes, unless the role does not permit to read them.
     pub nodes: Arc<Table<Nodes>>,
     /// PriorityClasses, unless the role does not permit to read them.
@@ -66,6 +68,7 @@ impl Default for Cache {
             hosts: Arc::new(Table::new("libvirthosts")),
             policies: Arc::new(Table::new("machinepolicies")),
             kubevirt: Arc::new(Table::new("kubevirts")),
+            vm_schema: Arc::new(Table::new("virtualmachines")),
             nodes: Arc::new(Table::new("nodes")),
             priority_classes: Arc::new(Table::new("priorityclasses")),
             namespaces: Arc::new(Table::new("namespaces")),
@@ -141,6 +144,10 @@ impl Catalog for Cache {
 
     fn kubevirt(&self) -> Option<Arc<KubevirtRow>> {
         self.kubevirt.read().clone()
+    }
+
+    fn vm_schema(&self) -> Option<Arc<VmSchema>> {
+        self.vm_schema.read().clone()
     }
 
     fn priority_classes(&self) -> Option<Vec<String>> {

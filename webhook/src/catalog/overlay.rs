@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use common::catalog::{
     Asking, Catalog, ClaimHolder, ClaimUser, Counted, HostRow, ImageRow, KubevirtRow, MachineName,
-    NetworkRow, NodeNeed,
+    NetworkRow, NodeNeed, VmSchema,
 };
 use common::catalog::{Labels, OtherCard, Policy, StorageClassRow, TemplateRow};
 use common::mac::Mac;
@@ -122,6 +122,10 @@ impl Catalog for Overlay<'_> {
 
     fn kubevirt(&self) -> Option<Arc<KubevirtRow>> {
         self.cache.kubevirt()
+    }
+
+    fn vm_schema(&self) -> Option<Arc<VmSchema>> {
+        self.cache.vm_schema()
     }
 
     fn priority_classes(&self) -> Option<Vec<String>> {

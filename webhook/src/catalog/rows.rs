@@ -7,12 +7,13 @@ use common::api::choice::TemplateSource;
 use common::api::{MachineImage, MachinePolicy, MachineTemplate, NetworkConfiguration};
 use common::catalog::{
     Claims, HostRow, ImageRow, KubevirtRow, Labels, MachineName, MachineRow, Machines, NetworkRow,
-    NodeRow, Policy, StorageClassRow, TemplateRow,
+    NodeRow, Policy, StorageClassRow, TemplateRow, VmSchema,
 };
 use common::mac::Mac;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::core::{DynamicObject, PartialObjectMeta};
@@ -49,6 +50,9 @@ pub(super) type Namespaces = HashMap<String, Labels>;
 
 /// The `KubeVirt` object, of which a cluster has one at most.
 pub(super) type Installation = Option<Arc<KubevirtRow>>;
+
+/// The schema of VirtualMachines.
+pub(super) type Schema = Option<Arc<VmSchema>>;
 
 /// Nodes by name.
 pub(super) type Nodes = HashMap<String, NodeRow>;
@@ -241,6 +245,24 @@ impl RowSet<DynamicObject> for Installation {
     }
 
     fn remove(&mut self, _: DynamicObject) {
+        *self = None;
+    }
+
+    fn count(&self) -> usize {
+        usize::from(self.is_some())
+    }
+}
+
+impl RowSet<CustomResourceDefinition> for Schema {
+    fn insert(&mut self, crd: CustomResourceDefinition) {
+        let versions = crd.spec.versions.into_iter();
+        let mut stored = versions.filter(|version| version.served && version.storage);
+        let schema = stored.find_map(|version| version.schema?.open_api_v3_schema);
+        let schema = schema.and_then(|schema| serde_json::to_value(schema).ok());
+        *self = schema.map(|schema| Arc::new(VmSchema::new(schema)));
+    }
+
+    fn remove(&mut self, _: CustomResourceDefinition) {
         *self = None;
     }
 

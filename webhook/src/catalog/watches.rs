@@ -9,6 +9,7 @@ use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
 use kube::runtime::watcher;
@@ -31,6 +32,9 @@ use crate::watch::{WatchSink, follow, map_event};
 /// Machines and 20,000 claims the process has grown by 16 MiB with pages of 500 and by 7 MiB with
 /// pages of 200, in the same time.
 const PAGE_SIZE: u32 = 200;
+
+/// Name of the CRD of VirtualMachines.
+const VM_CRD: &str = "virtualmachines.kubevirt.io";
 
 /// Time between two questions whether the cluster has a kind, which is installed rarely.
 const SERVED_INTERVAL: Duration = Duration::from_secs(30);
@@ -56,9 +60,14 @@ pub fn start(tasks: &mut Tasks, client: &Client, ready: &Checks) -> Arc<Cache> {
     watches.start_machines(&cache);
     watches.start_kubevirt(&cache);
     let classes = Api::<PartialObjectMeta<PriorityClass>>::all(client.clone());
-    watches.start_if_served("priorityclasses", classes, &cache.priority_classes);
+    let all = in_pages;
+    watches.start_if_served("priorityclasses", classes, all(), &cache.priority_classes);
     let nodes = Api::<Node>::all(client.clone());
-    watches.start_if_served("nodes", nodes, &cache.nodes);
+    watches.start_if_served("nodes", nodes, all(), &cache.nodes);
+    let crds = Api::<CustomResourceDefinition>::all(client.clone());
+    // With this selector, a role that is limited to the object's name is sufficient.
+    let of_vms = all().fields(&format!("metadata.name={VM_CRD}"));
+    watches.start_if_served("virtualmachines", crds, of_vms, &cache.vm_schema);
     cache
 }
 
@@ -102,20 +111,25 @@ impl Watches<'_> {
         let kind = GroupVersionKind::gvk("kubevirt.io", "v1", "KubeVirt");
         let kind = ApiResource::from_gvk_with_plural(&kind, "kubevirts");
         let api = Api::<DynamicObject>::all_with(self.client.clone(), &kind);
-        self.start_if_served("kubevirts", api, &cache.kubevirt);
+        self.start_if_served("kubevirts", api, in_pages(), &cache.kubevirt);
     }
 
     /// Starts a watch that nothing waits for: a cluster may not have the kind, and a role of an earlier release does not
     /// permit to read it.
-    fn start_if_served<K, S>(&mut self, what: &'static str, api: Api<K>, sink: &Arc<S>)
-    where
+    fn start_if_served<K, S>(
+        &mut self,
+        what: &'static str,
+        api: Api<K>,
+        config: watcher::Config,
+        sink: &Arc<S>,
+    ) where
         K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
         S: WatchSink<K> + 'static,
     {
         let sink = sink.clone();
         self.tasks.spawn(what, async move {
-            until_served(&api).await;
-            let events = watcher(api, in_pages());
+            until_served(&api, &config).await;
+            let events = watcher(api, config);
             let synced = Checks::default().register(what);
             follow(events, sink, what, synced).await
         });
@@ -123,8 +137,11 @@ impl Watches<'_> {
 }
 
 /// Waits until the cluster serves a kind and the role permits to list it.
-async fn until_served<K: Clone + DeserializeOwned + Debug>(api: &Api<K>) {
-    let one = ListParams::default().limit(1);
+async fn until_served<K: Clone + DeserializeOwned + Debug>(api: &Api<K>, config: &watcher::Config) {
+    let one = ListParams {
+        field_selector: config.field_selector.clone(),
+        ..ListParams::default().limit(1)
+    };
     while api.list(&one).await.is_err() {
         sleep(SERVED_INTERVAL).await;
     }

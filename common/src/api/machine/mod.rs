@@ -6,6 +6,7 @@ mod device;
 mod display;
 mod domain;
 mod network;
+mod overrides;
 mod placement;
 mod resources;
 mod storage;
@@ -28,6 +29,7 @@ pub use self::domain::{
     Bootloader, Domain, DomainClock, DomainDevices, Features, FirmwareIntent, MachineKind, Tpm,
 };
 pub use self::network::Network;
+pub use self::overrides::BackendOverrides;
 pub use self::placement::{AntiAffinityGroup, Placement, Toleration};
 pub use self::resources::{Cpu, Memory, Resources};
 pub use self::storage::{Cdrom, Disk, Image, ImageSecretRef, VolumeSelector};
@@ -188,6 +190,10 @@ pub struct MachineSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<BTreeMap<String, schema::LabelValue>>", extend("maxProperties" = bounds::LABELS_MAX))]
     pub node_selector: Option<BTreeMap<String, String>>,
+
+    /// Fields of the object that the backend makes of the machine, beside those of this spec. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend_overrides: Option<BackendOverrides>,
 
     /// Values that the other fields of this spec resolve to. The webhook writes it at each change of
     /// the spec. Do not edit it: edit the other fields.

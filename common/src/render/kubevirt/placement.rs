@@ -49,7 +49,9 @@ pub(super) fn annotations(
     let affinity = affinity.map(|text| (names::ANNOTATION_AFFINITY.to_owned(), text));
     let spread = Some(block.spread()).filter(|spread| !spread.is_empty());
     let spread = spread.map(|it| (names::ANNOTATION_SPREAD.to_owned(), digest(it)));
-    let placed_by = affinity.into_iter().chain(spread);
+    let overrides = block.overrides().map(digest);
+    let overrides = overrides.map(|text| (names::ANNOTATION_OVERRIDES.to_owned(), text));
+    let placed_by = affinity.into_iter().chain(spread).chain(overrides);
     let revisions = revisions.clone().into_iter();
     let started_with = group.into_iter().chain(labels).chain(model);
     revisions.chain(started_with).chain(placed_by).collect()

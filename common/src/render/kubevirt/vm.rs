@@ -90,14 +90,23 @@ pub fn virtual_machine(input: &VirtualMachineInput<'_>) -> VirtualMachine {
     let mut metadata = metadata(machine, machine.name.to_owned());
     metadata.labels.extend(input.labels.clone());
     metadata.owner_references = vec![machine_owner(machine)];
-    metadata
-        .annotations
-        .insert(names::ANNOTATION_RENDERED.to_owned(), digest(&spec));
+    metadata.annotations.insert(
+        names::ANNOTATION_RENDERED.to_owned(),
+        rendered(&spec, block),
+    );
     VirtualMachine {
         api_version: "kubevirt.io/v1".into(),
         kind: "VirtualMachine".into(),
         metadata,
         spec,
+    }
+}
+
+/// A digest of what the VirtualMachine is rendered from.
+fn rendered(spec: &VirtualMachineSpec, block: &Normalized) -> String {
+    match block.overrides() {
+        None => digest(spec),
+        Some(overrides) => digest(&(spec, overrides)),
     }
 }
 

@@ -162,6 +162,7 @@ effects! {
     // a libvirt host stays there.
     NodeSelector      "nodeSelector"                MigrationOrRestart   Nothing,
     Tolerations       "placement.tolerations"       MigrationOrRestart   Refused,
+    BackendOverrides  "backendOverrides"            Restart              Refused,
     // KubeVirt copies them into the running instance, but not to its pod.
     Affinity          "placement.affinity"          Restart              Refused,
     TopologySpread    "placement.topologySpreadConstraints" Restart      Refused,

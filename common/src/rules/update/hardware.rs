@@ -85,6 +85,10 @@ fn firmware_state(
         let path = affinity::requested_affinity(merged).path;
         warnings.add(Field::Affinity, path, false, "changes");
     }
+    if old.overrides() != new.overrides() {
+        let path = FieldPath::field("backendOverrides.kubevirt");
+        warnings.add(Field::BackendOverrides, path, false, "changes");
+    }
     if old.spread() != new.spread() {
         let path = affinity::requested_spread(merged).path;
         warnings.add(Field::TopologySpread, path, false, "changes");

@@ -242,7 +242,7 @@ impl Apply<'_> {
     async fn create_vm(&self, desired: &types::VirtualMachine) -> Result<Written, ApiError> {
         let params = PatchParams::apply(names::FIELD_MANAGER);
         let vms = self.objects::<VirtualMachine>();
-        let body = Patch::Apply(desired);
+        let body = Patch::Apply(update::body(self.machine, desired)?);
         let call = vms.patch(&desired.metadata.name, &params, &body);
         Ok(Written::of(&self.api.write(call).await?))
     }

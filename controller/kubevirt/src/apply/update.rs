@@ -8,10 +8,13 @@
 
 use std::fmt::Write as _;
 
+use common::api::normalized::Normalized;
+use common::merge_patch;
 use common::names;
 use common::render::kubevirt::types;
 use controller_core::client::ApiError;
 use controller_core::events::Events;
+use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::writes::Written;
 use kube::Api;
@@ -34,7 +37,7 @@ pub(super) async fn update(
 ) -> Result<Written, ApiError> {
     let name = &desired.metadata.name;
     let live = read(apply, name).await?;
-    let mut body = serde_json::to_value(desired).map_err(failed)?;
+    let mut body = body(apply.machine, desired)?;
     keep_plugged_in(&mut body, &live);
     body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
     let restored = restored(&body, &live);
@@ -48,6 +51,15 @@ pub(super) async fn update(
         events.restored(apply.machine, &message);
     }
     Ok(Written::of(&written))
+}
+
+/// The VirtualMachine with the overrides of the Machine.
+pub(super) fn body(machine: &Machine, desired: &types::VirtualMachine) -> Result<Value, ApiError> {
+    let mut body = serde_json::to_value(desired).map_err(failed)?;
+    if let Some(overrides) = machine.desired().and_then(Normalized::overrides) {
+        merge_patch::set(&mut body, overrides);
+    }
+    Ok(body)
 }
 
 /// Changes the power state alone. The digest goes, because the rest is not as it was rendered any more.

@@ -78,6 +78,7 @@ fn started_with(runs: &Instance, desired: &Template) -> Vec<PendingChange> {
             "placement.topologySpreadConstraints",
             names::ANNOTATION_SPREAD,
         ),
+        ("backendOverrides", names::ANNOTATION_OVERRIDES),
     ] {
         let current = runs.annotation(annotation);
         let wanted = desired.metadata.annotations.get(annotation);

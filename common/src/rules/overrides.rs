@@ -1,0 +1,272 @@
+//! Fields of KubeVirt's VirtualMachine that a Machine sets beside its own.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::api::choice::Backend;
+use crate::api::machine::{MachineSpec, OpenObject};
+use crate::api::normalized::Normalized;
+use crate::bounds::OVERRIDES_MAX;
+use crate::catalog::{Misfit, Policy};
+use crate::code::Code;
+use crate::field_path::FieldPath;
+use crate::merge_patch;
+use crate::violation::{Findings, Kind, Location, Violation};
+use crate::words::{did_you_mean, nearest_first};
+
+use super::rule::{Check, Governed, Lookup, Parts, Subject, rules};
+
+rules! {
+    "overrides" Check::Part(form), on MACHINES, Always {
+        Refuse InvalidOverride = "Overrides set nothing, remove a field, or set too many."
+            because "An override only sets values: what it removes would be a field that the operator needs."
+            fix "Write the fields with the values that they are to have."
+            crd Nothing,
+        Refuse OverrideOfModelledField = "An override sets a field that the Machine itself has, or that the operator needs."
+            because "Two authors of one field would undo each other's values."
+            fix "Set the field of the Machine that the message names, or drop the override."
+            crd Nothing,
+    }
+    "overrides" Check::Lookup(fits), on MACHINES, Always {
+        Refuse OverrideDoesNotFit = "VirtualMachines of this cluster have no such field, or it cannot have the value."
+            because "The API server drops an unknown field without a word, and refuses a wrong value."
+            fix "Correct the field as the message says; `kubectl explain vm.spec.template.spec` lists all of them."
+            crd Nothing,
+    }
+    "overrides" Check::Lookup(needs_kubevirt), on MACHINES, Always {
+        Refuse OverridesNeedKubevirt = "A Machine on libvirt overrides fields of a VirtualMachine."
+            because "There is no VirtualMachine on libvirt."
+            fix "Drop `backendOverrides.kubevirt`, or use `backend: kubevirt`."
+            crd Some,
+    }
+    "overrides" Check::Lookup(permitted), on MACHINES, Always {
+        Refuse OverrideNotAllowed = "No MachinePolicy of the namespace allows the override."
+            because "Fields of a VirtualMachine can reach the host: an administrator names those that the Machines of a namespace may set."
+            fix "Drop the override, or ask an administrator to add the field to `hardware.overrides` of a MachinePolicy."
+            crd Nothing,
+    }
+    "overrides" Check::Policy(allowed), on MACHINES, Always, and [OverrideNotAllowed] {}
+}
+
+/// Fields of a VirtualMachine that this operator writes or needs, and the field of the Machine that decides each.
+const MODELLED: [(&str, &str); 36] = [
+    ("apiVersion", ""),
+    ("kind", ""),
+    ("metadata", "metadata.labels"),
+    ("status", ""),
+    ("spec.running", "spec.powerState"),
+    ("spec.runStrategy", "spec.powerState"),
+    ("spec.dataVolumeTemplates", "spec.disks"),
+    ("spec.instancetype", "spec.template"),
+    ("spec.preference", "spec.template"),
+    ("spec.updateVolumesStrategy", "spec.disks"),
+    ("spec.template.metadata", "metadata.labels"),
+    ("spec.template.spec.affinity", "spec.placement.affinity"),
+    ("spec.template.spec.architecture", ""),
+    ("spec.template.spec.domain.clock", "spec.domain.clock"),
+    ("spec.template.spec.domain.cpu.cores", "spec.resources.cpu"),
+    (
+        "spec.template.spec.domain.cpu.dedicatedCpuPlacement",
+        "spec.resources.cpu.dedicated",
+    ),
+    (
+        "spec.template.spec.domain.cpu.maxSockets",
+        "spec.resources.cpu",
+    ),
+    (
+        "spec.template.spec.domain.cpu.model",
+        "spec.resources.cpu.model",
+    ),
+    (
+        "spec.template.spec.domain.cpu.sockets",
+        "spec.resources.cpu",
+    ),
+    (
+        "spec.template.spec.domain.cpu.threads",
+        "spec.resources.cpu",
+    ),
+    ("spec.template.spec.domain.devices", "spec.devices"),
+    ("spec.template.spec.domain.features", "spec.domain.features"),
+    ("spec.template.spec.domain.firmware", "spec.domain.firmware"),
+    ("spec.template.spec.domain.machine", "spec.domain.machine"),
+    ("spec.template.spec.domain.memory", "spec.resources.memory"),
+    ("spec.template.spec.domain.resources", "spec.resources"),
+    ("spec.template.spec.accessCredentials", "spec.cloudInit"),
+    (
+        "spec.template.spec.evictionStrategy",
+        "spec.evictionStrategy",
+    ),
+    ("spec.template.spec.networks", "spec.networks"),
+    ("spec.template.spec.nodeSelector", "spec.nodeSelector"),
+    (
+        "spec.template.spec.priorityClassName",
+        "spec.placement.priorityClassName",
+    ),
+    (
+        "spec.template.spec.terminationGracePeriodSeconds",
+        "spec.terminationGracePeriodSeconds",
+    ),
+    (
+        "spec.template.spec.tolerations",
+        "spec.placement.tolerations",
+    ),
+    (
+        "spec.template.spec.topologySpreadConstraints",
+        "spec.placement.topologySpreadConstraints",
+    ),
+    ("spec.template.spec.volumes", "spec.disks"),
+    ("spec.template.spec.hostname", ""),
+];
+
+/// Devices that the Machine does not have and that no other field decides.
+const OPEN_DEVICES: [&str; 6] = [
+    "spec.template.spec.domain.devices.blockMultiQueue",
+    "spec.template.spec.domain.devices.disableHotplug",
+    "spec.template.spec.domain.devices.downwardMetrics",
+    "spec.template.spec.domain.devices.panicDevices",
+    "spec.template.spec.domain.devices.sound",
+    "spec.template.spec.domain.devices.watchdog",
+];
+
+/// Where the overrides are.
+const OVERRIDES: FieldPath = FieldPath::field("backendOverrides.kubevirt");
+
+fn requested(spec: &MachineSpec) -> Option<&Map<String, Value>> {
+    let overrides = spec.backend_overrides.as_ref()?.kubevirt.as_ref()?;
+    Some(&overrides.0)
+}
+
+/// The place of a value in the Machine.
+fn place(path: &[&str]) -> Location {
+    let start = Location::from(OVERRIDES);
+    path.iter().fold(start, |at, field| at.member(field))
+}
+
+/// Whether a path is that of `field`, or of a field in it.
+fn is_in(path: &str, field: &str) -> bool {
+    let rest = path.strip_prefix(field);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// Rules [`Code::InvalidOverride`] and [`Code::OverrideOfModelledField`].
+fn form(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
+    let Some(patch) = requested(subject.merged.user()) else {
+        return;
+    };
+    let values = merge_patch::values(patch);
+    if values.len() > OVERRIDES_MAX {
+        let count = values.len();
+        let detail = format!("sets {count} values; at most {OVERRIDES_MAX} are allowed");
+        let code = Code::InvalidOverride;
+        findings.deny(Violation::new(OVERRIDES, code, Kind::TooMany, detail));
+        return;
+    }
+    for (path, value) in &values {
+        if value.is_null() {
+            let detail = "removes the field; an override only sets values";
+            let code = Code::InvalidOverride;
+            findings.deny(Violation::new(place(path), code, Kind::Invalid, detail));
+        }
+        modelled(path, findings);
+    }
+    if !values.is_empty() {
+        parts.overrides = Some(OpenObject(patch.clone()));
+    }
+}
+
+/// Rule [`Code::OverrideOfModelledField`]. A value at a field that has modelled ones would replace them.
+fn modelled(path: &[&str], findings: &mut Findings) {
+    let written = path.join(".");
+    if OPEN_DEVICES.iter().any(|device| is_in(&written, device)) {
+        return;
+    }
+    let concerns = |field: &str| is_in(&written, field) || is_in(field, &written);
+    let mut fields = MODELLED.iter();
+    if let Some((_, of_machine)) = fields.find(|(field, _)| concerns(field)) {
+        let detail = if of_machine.is_empty() {
+            "the operator needs this field; drop the override".to_owned()
+        } else {
+            format!(
+                "{of_machine} of the Machine decides this field; set that, and drop the override"
+            )
+        };
+        let code = Code::OverrideOfModelledField;
+        findings.deny(Violation::new(place(path), code, Kind::Forbidden, detail));
+    }
+}
+
+/// Rule [`Code::OverrideDoesNotFit`]. What the stored block has already is not judged again.
+fn fits(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    let Some(patch) = requested(lookup.merged.user()) else {
+        return;
+    };
+    let stored = lookup.stored.and_then(Normalized::overrides);
+    if lookup.backend != Backend::Kubevirt || stored == Some(patch) {
+        return;
+    }
+    let Some(schema) = lookup.catalog.vm_schema() else {
+        return;
+    };
+    for (path, value) in merge_patch::values(patch) {
+        let detail = match schema.misfit(&path, value) {
+            None => continue,
+            Some(Misfit::UnknownField(position, known)) => {
+                let field = path[position];
+                let nearest = did_you_mean(field, known.iter().map(String::as_str));
+                let known = nearest_first(field, known);
+                format!(
+                    "VirtualMachines have no field '{field}' here; {nearest}known fields: {known}"
+                )
+            }
+            Some(Misfit::Value(text)) => text,
+        };
+        let code = Code::OverrideDoesNotFit;
+        findings.deny(Violation::new(place(&path), code, Kind::Invalid, detail));
+    }
+}
+
+/// Rule [`Code::OverridesNeedKubevirt`].
+fn needs_kubevirt(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    if lookup.is_on_libvirt() && requested(lookup.merged.user()).is_some() {
+        let detail = "there is no VirtualMachine on libvirt; drop it, or use backend: kubevirt";
+        let code = Code::OverridesNeedKubevirt;
+        let fault = Violation::new(OVERRIDES, code, Kind::Forbidden, detail);
+        findings.deny(fault.given(FieldPath::field("backend")));
+    }
+}
+
+/// Rule [`Code::OverrideNotAllowed`] where no policy names any field.
+fn permitted(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    let patch = requested(lookup.merged.user());
+    if lookup.backend != Backend::Kubevirt || patch.is_none_or(Map::is_empty) {
+        return;
+    }
+    // A namespace of which it is not known which policies hold is reported as missing.
+    let policies = lookup.catalog.policies(lookup.machine.namespace);
+    let names_some = |policy: &Policy| policy.hardware.overrides.is_some();
+    if policies.is_some_and(|policies| !policies.iter().any(|policy| names_some(policy))) {
+        let detail = "no MachinePolicy of this namespace names fields that may be overridden (hardware.overrides); drop it, or ask an administrator for one";
+        let code = Code::OverrideNotAllowed;
+        findings.deny(Violation::new(OVERRIDES, code, Kind::Forbidden, detail));
+    }
+}
+
+/// Rule [`Code::OverrideNotAllowed`].
+fn allowed(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+    let Some(patch) = requested(machine.merged.user()) else {
+        return;
+    };
+    let Some(fields) = &policy.hardware.overrides else {
+        return;
+    };
+    for (path, _) in merge_patch::values(patch) {
+        let written = path.join(".");
+        if !fields.iter().any(|field| is_in(&written, field)) {
+            let names = nearest_first(&written, fields.clone());
+            let detail = format!("policy '{}' allows {names}", policy.name);
+            let code = Code::OverrideNotAllowed;
+            findings.deny(Violation::new(place(&path), code, Kind::Forbidden, detail));
+        }
+    }
+}
