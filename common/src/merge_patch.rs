@@ -23,23 +23,23 @@ pub fn set(target: &mut Value, patch: &Map<String, Value>) {
 /// fields is a value.
 pub fn values(patch: &Map<String, Value>) -> Vec<(Vec<&str>, &Value)> {
     let mut found = Vec::new();
-    let mut path = Vec::new();
-    collect(patch, &mut path, &mut found);
+    let mut parents = Vec::new();
+    collect(patch, &mut parents, &mut found);
     found
 }
 
 fn collect<'p>(
     patch: &'p Map<String, Value>,
-    path: &mut Vec<&'p str>,
+    parents: &mut Vec<&'p str>,
     found: &mut Vec<(Vec<&'p str>, &'p Value)>,
 ) {
     for (key, value) in patch {
-        path.push(key);
+        parents.push(key);
         match value {
-            Value::Object(inner) if !inner.is_empty() => collect(inner, path, found),
-            value => found.push((path.clone(), value)),
+            Value::Object(inner) if !inner.is_empty() => collect(inner, parents, found),
+            value => found.push((parents.clone(), value)),
         }
-        path.pop();
+        parents.pop();
     }
 }
 

@@ -198,6 +198,12 @@ pub(crate) fn get(path: &str) -> Result<hyper::Request<Vec<u8>>> {
         .with_context(|| format!("a request for {path}"))
 }
 
+/// Lets a program of Go collect garbage when its heap has quadrupled instead of doubled, which takes a fifth off the
+/// processor time of an API server (measured in the suite `interruptions`), up to 3 GiB of memory.
+fn less_garbage_collection(program: Program) -> Program {
+    program.env("GOGC", 300).env("GOMEMLIMIT", "3GiB")
+}
+
 fn etcd(tools: &Tools, folder: &Folder, url: &str, peer_port: u16) -> Result<Program> {
     // A new folder per attempt: data of a failed attempt must not be read.
     let data = tempfile::Builder::new()
@@ -205,7 +211,8 @@ fn etcd(tools: &Tools, folder: &Folder, url: &str, peer_port: u16) -> Result<Pro
         .tempdir_in(folder.path())?
         .keep();
     let peer = format!("http://127.0.0.1:{peer_port}");
-    Ok(Program::new(tools.etcd(), &folder.join("etcd.log")).args([
+    let etcd = Program::new(tools.etcd(), &folder.join("etcd.log"));
+    Ok(less_garbage_collection(etcd).args([
         format!("--data-dir={}", data.display()),
         format!("--listen-client-urls={url}"),
         format!("--advertise-client-urls={url}"),
@@ -228,39 +235,41 @@ fn api_server(
 ) -> Result<Program> {
     let policy = folder.write("audit-policy.yaml", AUDIT_POLICY)?;
     let file = |path: &Path| path.display().to_string();
-    Ok(
-        Program::new(tools.api_server(), &folder.join("kube-apiserver.log")).args([
-            format!("--etcd-servers={etcd_url}"),
-            "--bind-address=127.0.0.1".into(),
-            format!("--secure-port={port}"),
-            format!("--tls-cert-file={}", file(&credentials.certificate)),
-            format!("--tls-private-key-file={}", file(&credentials.key)),
-            "--authorization-mode=RBAC".into(),
-            // Clusters may enable this plugin: a client needs a permission to write an owner reference that blocks a
-            // deletion.
-            "--enable-admission-plugins=OwnerReferencesPermissionEnforcement".into(),
-            format!("--token-auth-file={}", file(&credentials.tokens)),
-            "--service-account-issuer=https://kubernetes.default.svc".into(),
-            format!(
-                "--service-account-key-file={}",
-                file(&credentials.account_public_key)
-            ),
-            format!(
-                "--service-account-signing-key-file={}",
-                file(&credentials.account_key)
-            ),
-            // There are no nodes: a program that replaces the pods of a Service listens at the Service's address,
-            // which has to be one of this machine.
-            "--service-cluster-ip-range=127.96.0.0/16".into(),
-            "--endpoint-reconciler-type=none".into(),
-            "--allow-privileged=true".into(),
-            "--profiling=false".into(),
-            format!("--audit-policy-file={}", file(&policy)),
-            format!("--audit-log-path={}", file(audit_log)),
-            // In MB, instead of 100: the log of a long test must stay in one file.
-            "--audit-log-maxsize=4000".into(),
-            // Blocking: a request is in the log before the next request of the same client is served.
-            "--audit-log-mode=blocking".into(),
-        ]),
-    )
+    Ok(less_garbage_collection(Program::new(
+        tools.api_server(),
+        &folder.join("kube-apiserver.log"),
+    ))
+    .args([
+        format!("--etcd-servers={etcd_url}"),
+        "--bind-address=127.0.0.1".into(),
+        format!("--secure-port={port}"),
+        format!("--tls-cert-file={}", file(&credentials.certificate)),
+        format!("--tls-private-key-file={}", file(&credentials.key)),
+        "--authorization-mode=RBAC".into(),
+        // Clusters may enable this plugin: a client needs a permission to write an owner reference that blocks a
+        // deletion.
+        "--enable-admission-plugins=OwnerReferencesPermissionEnforcement".into(),
+        format!("--token-auth-file={}", file(&credentials.tokens)),
+        "--service-account-issuer=https://kubernetes.default.svc".into(),
+        format!(
+            "--service-account-key-file={}",
+            file(&credentials.account_public_key)
+        ),
+        format!(
+            "--service-account-signing-key-file={}",
+            file(&credentials.account_key)
+        ),
+        // There are no nodes: a program that replaces the pods of a Service listens at the Service's address,
+        // which has to be one of this machine.
+        "--service-cluster-ip-range=127.96.0.0/16".into(),
+        "--endpoint-reconciler-type=none".into(),
+        "--allow-privileged=true".into(),
+        "--profiling=false".into(),
+        format!("--audit-policy-file={}", file(&policy)),
+        format!("--audit-log-path={}", file(audit_log)),
+        // In MB, instead of 100: the log of a long test must stay in one file.
+        "--audit-log-maxsize=4000".into(),
+        // Blocking: a request is in the log before the next request of the same client is served.
+        "--audit-log-mode=blocking".into(),
+    ]))
 }

@@ -385,11 +385,17 @@ async fn a_field_of_the_virtual_machine_that_a_policy_names_can_be_set() {
     let (machines, kubectl) = (env.machines(), env.lab.kubectl());
     let overriding = |domain: Value| {
         let patch = json!({"spec": {"template": {"spec": {"domain": domain}}}});
-        machine("web", &json!({"template": "small", "backendOverrides": {"kubevirt": patch}}))
+        machine(
+            "web",
+            &json!({"template": "small", "backendOverrides": {"kubevirt": patch}}),
+        )
     };
     let apply = async |machine: Value| {
         let input = machine.to_string();
-        kubectl.run_with(&["apply", "-f", "-"], input).await.unwrap()
+        kubectl
+            .run_with(&["apply", "-f", "-"], input)
+            .await
+            .unwrap()
     };
     let refused = apply(overriding(json!({"ioThreadsPolicy": "auto"}))).await;
     let refused = refused.refused().unwrap();
@@ -419,19 +425,36 @@ async fn a_field_of_the_virtual_machine_that_a_policy_names_can_be_set() {
     }
 
     let changed = apply(overriding(json!({"ioThreadsPolicy": "shared"}))).await;
-    assert_eq!(changed.stderr.matches("[RestartRequired]").count(), 1, "{}", changed.stderr);
+    assert_eq!(
+        changed.stderr.matches("[RestartRequired]").count(),
+        1,
+        "{}",
+        changed.stderr
+    );
     let expected = json!([{
         "field": "backendOverrides", "current": "as it was", "desired": "as it is now", "action": "Restart",
     }]);
     machines
-        .until("web", "to have the override pending", |web| web["status"]["pendingChanges"] == expected)
+        .until("web", "to have the override pending", |web| {
+            web["status"]["pendingChanges"] == expected
+        })
         .await
         .unwrap();
     let vm = env.objects(VM).get("web").await.unwrap();
-    assert_eq!(vm["spec"]["template"]["spec"]["domain"]["ioThreadsPolicy"], "shared");
+    assert_eq!(
+        vm["spec"]["template"]["spec"]["domain"]["ioThreadsPolicy"],
+        "shared"
+    );
 
     // A field that is overridden no longer is the cluster's own again.
-    apply(machine("web", &json!({"template": "small"}))).await.ok().unwrap();
-    let is_bare = |vm: &Value| vm["spec"]["template"]["spec"]["domain"]["ioThreadsPolicy"].is_null();
-    env.objects(VM).until("web", "to have lost the override", is_bare).await.unwrap();
+    apply(machine("web", &json!({"template": "small"})))
+        .await
+        .ok()
+        .unwrap();
+    let is_bare =
+        |vm: &Value| vm["spec"]["template"]["spec"]["domain"]["ioThreadsPolicy"].is_null();
+    env.objects(VM)
+        .until("web", "to have lost the override", is_bare)
+        .await
+        .unwrap();
 }

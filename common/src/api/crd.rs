@@ -144,9 +144,11 @@ mod tests {
     }
 
     /// Fields of cloud-init's data that are open objects: of a Machine, of a template, and of a template in a block.
-    const OPEN: [&str; 6] = [
+    const OPEN: [&str; 8] = [
+        "machines.yaml properties.spec.properties.backendOverrides.properties.kubevirt",
         "machines.yaml properties.spec.properties.cloudInit.properties.cloudConfig",
         "machines.yaml properties.spec.properties.cloudInit.properties.networkConfig",
+        "machines.yaml properties.spec.properties.normalized.properties.overrides",
         "machines.yaml properties.spec.properties.normalized.properties.template.properties.content.properties.cloudInit.properties.cloudConfig",
         "machines.yaml properties.spec.properties.normalized.properties.template.properties.content.properties.cloudInit.properties.networkConfig",
         "machinetemplates.yaml properties.spec.properties.cloudInit.properties.cloudConfig",
@@ -154,7 +156,8 @@ mod tests {
     ];
 
     #[test]
-    fn no_schema_has_defaults_nullable_fields_or_other_unknown_fields_than_cloud_init() {
+    fn no_schema_has_defaults_nullable_fields_or_other_unknown_fields_than_cloud_init_and_overrides()
+     {
         let mut open = Vec::new();
         for CrdFile { file, definition } in crd_files().unwrap() {
             visit(file, &definition, &mut |path, key, value| {

@@ -38,14 +38,12 @@ impl VmSchema {
             }
             let known = schema["properties"].as_object();
             let of_map = Some(&schema["additionalProperties"]).filter(|it| it.is_object());
-            match known.and_then(|known| known.get(*field)).or(of_map) {
-                Some(found) => schema = found,
-                None => {
-                    let known = known.into_iter().flatten();
-                    let known = known.map(|(name, _)| name.clone()).collect();
-                    return Some(Misfit::UnknownField(position, known));
-                }
-            }
+            let Some(found) = known.and_then(|known| known.get(*field)).or(of_map) else {
+                let known = known.into_iter().flatten();
+                let known = known.map(|(name, _)| name.clone()).collect();
+                return Some(Misfit::UnknownField(position, known));
+            };
+            schema = found;
         }
         let validator = jsonschema::validator_for(schema).ok()?;
         let mut errors = validator.iter_errors(value);

@@ -175,15 +175,28 @@ fn form(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
     }
 }
 
-/// Rule [`Code::OverrideOfModelledField`]. A value at a field that has modelled ones would replace them.
-fn modelled(path: &[&str], findings: &mut Findings) {
+/// The field of the Machine that decides a field of the VirtualMachine; empty: the operator needs it. A value at a field
+/// that has modelled ones would replace them.
+fn modelled_by(path: &[&str]) -> Option<&'static str> {
     let written = path.join(".");
     if OPEN_DEVICES.iter().any(|device| is_in(&written, device)) {
-        return;
+        return None;
     }
     let concerns = |field: &str| is_in(&written, field) || is_in(field, &written);
     let mut fields = MODELLED.iter();
-    if let Some((_, of_machine)) = fields.find(|(field, _)| concerns(field)) {
+    let (_, of_machine) = fields.find(|(field, _)| concerns(field))?;
+    Some(*of_machine)
+}
+
+/// The values that [`form`] does not refuse, with their paths.
+fn open_values(patch: &Map<String, Value>) -> impl Iterator<Item = (Vec<&str>, &Value)> {
+    let values = merge_patch::values(patch).into_iter();
+    values.filter(|(path, value)| !value.is_null() && modelled_by(path).is_none())
+}
+
+/// Rule [`Code::OverrideOfModelledField`].
+fn modelled(path: &[&str], findings: &mut Findings) {
+    if let Some(of_machine) = modelled_by(path) {
         let detail = if of_machine.is_empty() {
             "the operator needs this field; drop the override".to_owned()
         } else {
@@ -208,7 +221,7 @@ fn fits(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Fi
     let Some(schema) = lookup.catalog.vm_schema() else {
         return;
     };
-    for (path, value) in merge_patch::values(patch) {
+    for (path, value) in open_values(patch) {
         let detail = match schema.misfit(&path, value) {
             None => continue,
             Some(Misfit::UnknownField(position, known)) => {
@@ -260,7 +273,7 @@ fn allowed(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
     let Some(fields) = &policy.hardware.overrides else {
         return;
     };
-    for (path, _) in merge_patch::values(patch) {
+    for (path, _) in open_values(patch) {
         let written = path.join(".");
         if !fields.iter().any(|field| is_in(&written, field)) {
             let names = nearest_first(&written, fields.clone());

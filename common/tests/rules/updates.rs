@@ -234,6 +234,7 @@ fn exists(field: Field, backend: Backend) -> bool {
             | Field::TopologySpread
             | Field::DedicatedCpu
             | Field::Devices
+            | Field::BackendOverrides
     );
     // KubeVirt has one machine type, and its screens take no password.
     let is_of_libvirt = matches!(field, Field::MachineType | Field::DisplayPassword);
