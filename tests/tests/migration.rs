@@ -361,10 +361,25 @@ async fn a_guest_is_moved_on_request_and_whatever_ends_a_migration_is_reported()
     let owner = &made[0]["metadata"]["ownerReferences"][0];
     assert_eq!(owner["kind"], "Machine", "{owner}");
 
-    // Its disk is on one node.
-    request("stays", &["machine.vitistack.io/migrate-requested=now"]).await;
-    let message = ended("stays", "now", "Refused").await;
-    assert!(message.contains("a PVC is not shared"), "{message}");
+    // Its disk is on one node, and a name with a blank is no node.
+    let immovable =
+        machines.until_condition("stays", "LiveMigratable", "False", "DisksNotLiveMigratable");
+    immovable.await.unwrap();
+    let now = "machine.vitistack.io/migrate-requested=now";
+    for (annotation, code, why) in [
+        (now, "[MigrationNotPossible]", "a PVC is not shared"),
+        (
+            "machine.vitistack.io/migrate-to=node 2",
+            "[InvalidMigrationTarget]",
+            "node 2",
+        ),
+    ] {
+        let answer = kubectl
+            .run(&["annotate", "machine", "stays", annotation])
+            .await;
+        let refused = answer.unwrap().refused().unwrap();
+        assert!(refused.contains(code) && refused.contains(why), "{refused}");
+    }
 
     // No node takes it, and the user gives up.
     env.simulator.set("default", "moves", Scenario::NoMigration);

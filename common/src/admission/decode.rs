@@ -36,6 +36,10 @@ struct Annotations {
     refresh_template: Option<String>,
     #[serde(rename = "machine.vitistack.io/discard-state")]
     discard_state: Option<String>,
+    #[serde(rename = "machine.vitistack.io/migrate-requested")]
+    migrate_requested: Option<String>,
+    #[serde(rename = "machine.vitistack.io/migrate-to")]
+    migrate_to: Option<String>,
 }
 
 impl Metadata {
@@ -62,6 +66,18 @@ impl Metadata {
     pub(super) fn refresh(&self) -> Option<&str> {
         let text = self.annotations.as_ref()?.refresh_template.as_deref();
         text.filter(|text| !text.is_empty())
+    }
+
+    /// The value of the annotation that requests a migration; an empty one counts as absent.
+    pub(super) fn requested_migration(&self) -> Option<&str> {
+        let text = self.annotations.as_ref()?.migrate_requested.as_deref();
+        text.filter(|text| !text.is_empty())
+    }
+
+    /// The node of the annotation that names the target of a migration; an empty one counts as absent.
+    pub(super) fn migration_target(&self) -> Option<&str> {
+        let node = self.annotations.as_ref()?.migrate_to.as_deref();
+        node.filter(|node| !node.is_empty())
     }
 
     /// The value of the annotation that names the state which may be discarded; empty without it.
@@ -92,11 +108,30 @@ fn readable_status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Status,
 
 /// The part of a Machine's status that rules depend on.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 pub(super) struct Status {
     /// The libvirt host that the Machine is bound to.
     pub(super) host: Option<String>,
+    /// The node that the guest runs on.
+    pub(super) node_name: Option<String>,
     volumes: Vec<VolumeState>,
+    conditions: Vec<ConditionState>,
+    last_migration: MigrationState,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ConditionState {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    message: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct MigrationState {
+    request: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -115,6 +150,19 @@ impl Status {
         };
         let incomplete = self.volumes.iter().filter(is_incomplete);
         incomplete.map(|volume| volume.name.clone()).collect()
+    }
+
+    /// The last request of a migration that the controller has answered.
+    pub(super) fn last_migration(&self) -> Option<&str> {
+        self.last_migration.request.as_deref()
+    }
+
+    /// Why KubeVirt cannot move the guest, as far as the controller has reported.
+    pub(super) fn obstacle_to_migration(&self) -> Option<&str> {
+        let mut conditions = self.conditions.iter();
+        let is_obstacle =
+            |it: &&ConditionState| it.kind == "LiveMigratable" && it.status == "False";
+        conditions.find(is_obstacle).map(|it| &*it.message)
     }
 }
 

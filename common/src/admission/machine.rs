@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::block::{self, Block, BlockHeader, Differences, summary};
 use super::decode::{self, Metadata, RawObject, Status};
 use super::{Request, Stage, Verdict, ratchet};
-use crate::api::choice::{Backend, Choice as _, DeviceKind, ReclaimPolicy};
+use crate::api::choice::{Backend, Choice as _, DeviceKind, PowerState, ReclaimPolicy};
 use crate::api::machine::MachineSpec;
 use crate::api::machine_image::PinnedImage;
 use crate::api::normalized::{BLOCK_VERSION, Normalized, NormalizedDisk, TemplatePin};
@@ -14,7 +14,9 @@ use crate::normalize::{
     ImageDefaults, Intent, Merged, Pins, TemplateChoice, defaults_of, device_kinds,
     disks_without_serial, hash, images_in, merge, pins_of, unspecified_efi_state,
 };
-use crate::rules::rule::{Governed, ImageRequest, KnownTemplate, Lookup, TemplateRequest, Update};
+use crate::rules::rule::{
+    Governed, ImageRequest, KnownTemplate, Lookup, MigrationRequest, TemplateRequest, Update,
+};
 use crate::rules::{self, Settings, limits};
 use crate::violation::{Findings, Warning};
 use crate::words::listed;
@@ -120,6 +122,7 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
     let object = Object::decode(request.object, &mut findings);
     let old = request.old.map(Old::decode);
     let stage = request.stage;
+    rules::check_migration(&migration_request(&object, old.as_ref()), &mut findings);
 
     if let Some(stored) = old.as_ref().and_then(|old| unchanged(&object, old)) {
         let block = carry_over(&object, Some(stored), stage, &mut findings);
@@ -519,6 +522,29 @@ fn warnings_of_new(lookup: &Lookup<'_>, block: Option<&Normalized>) -> Vec<Warni
         rules::warn_of_creation(lookup, &mut notes);
     }
     notes.warnings
+}
+
+/// What the annotations of a Machine request that those of the stored one do not.
+fn migration_request<'a>(object: &'a Object<'_>, old: Option<&'a Old<'_>>) -> MigrationRequest<'a> {
+    let before = old.map(|old| &old.object);
+    let (text, target) = (
+        object.metadata.requested_migration(),
+        object.metadata.migration_target(),
+    );
+    let is_known = before.is_none_or(|before| {
+        before.metadata.requested_migration() == text || before.status.last_migration() == text
+    });
+    let old_target = before.and_then(|before| before.metadata.migration_target());
+    let power_state = object.spec.power_state.as_deref();
+    MigrationRequest {
+        is_new: text.is_some() && !is_known,
+        new_target: target.filter(|_| target != old_target),
+        target,
+        backend: old.and_then(Old::backend),
+        stops: power_state.and_then(PowerState::parse) == Some(PowerState::Stopped),
+        node: before.and_then(|before| before.status.node_name.as_deref()),
+        obstacle: before.and_then(|before| before.status.obstacle_to_migration()),
+    }
 }
 
 /// A Machine under review, merged, with everything that its block depends on.

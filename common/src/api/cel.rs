@@ -10,7 +10,7 @@ use crate::names::{CLOUD_INIT_DISK, POD_VOLUMES};
 use crate::quantity::Bytes;
 
 /// The rules about a Machine's spec as a whole.
-pub(crate) fn machine() -> [Value; 19] {
+pub(crate) fn machine() -> [Value; 20] {
     [
         // A value that the stored object already has is accepted, so that status and finalizers can
         // still be written.
@@ -94,6 +94,11 @@ pub(crate) fn machine() -> [Value; 19] {
             Backend::Libvirt,
             "(!has(self.devices) || self.devices.size() == 0) && (!has(self.resources) || !has(self.resources.cpu) || !has(self.resources.cpu.dedicated) || !self.resources.cpu.dedicated)",
             "a LibvirtHost offers neither processors nor devices to single machines; devices and resources.cpu.dedicated need backend: kubevirt",
+        ),
+        on(
+            Backend::Libvirt,
+            "!has(self.backendOverrides) || !has(self.backendOverrides.kubevirt)",
+            "there is no VirtualMachine on libvirt; backendOverrides.kubevirt needs backend: kubevirt",
         ),
         on(
             Backend::Libvirt,

@@ -48,7 +48,7 @@ rules! {
         Refuse InvalidOverridePath = "A text is not the path of a field of a VirtualMachine that a Machine can override."
             because "It would allow nothing, and its author expects that it allows something."
             fix "Write the path from `spec` on, such as `spec.template.spec.domain.ioThreadsPolicy`."
-            crd Some,
+            crd All,
     }
     "machinepolicies" Check::MachinePolicy(bridges), on POLICIES, Always, and [InvalidPattern] {
         Refuse BridgeNameRequired = "An item of `networks.bridges` names no bridge."

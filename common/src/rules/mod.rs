@@ -38,6 +38,7 @@ pub(crate) mod limits;
 mod machine;
 mod machineimages;
 pub(crate) mod machinepolicies;
+mod migration;
 mod name_form;
 mod names;
 mod networkconfigurations;
@@ -81,7 +82,8 @@ use crate::normalize::{Base, Intent, Merged, Pins, TemplateChoice, merge};
 use crate::violation::{Findings, Reference};
 use libvirthosts::intent::HostIntent;
 use rule::{
-    Check, Governed, ImageRequest, Lookup, ObjectName, Parts, Subject, TemplateRequest, Update,
+    Check, Governed, ImageRequest, Lookup, MigrationRequest, ObjectName, Parts, Subject,
+    TemplateRequest, Update,
 };
 
 /// Every rule, file by file, in the order in which they run.
@@ -96,6 +98,7 @@ pub const ALL: &[&[Rule]] = &[
     libvirt::RULES,
     kubevirt::RULES,
     offered::RULES,
+    migration::RULES,
     overrides::RULES,
     hosts::RULES,
     room::RULES,
@@ -139,7 +142,7 @@ pub const ALL: &[&[Rule]] = &[
 ];
 
 /// The families, in the order of the documentation. Each has a table of cases of its name.
-pub const FAMILIES: [&str; 21] = [
+pub const FAMILIES: [&str; 22] = [
     "form",
     "references",
     "sizing",
@@ -150,6 +153,7 @@ pub const FAMILIES: [&str; 21] = [
     "firmware",
     "display",
     "machine",
+    "migration",
     "overrides",
     "cloud-init",
     "names",
@@ -189,6 +193,15 @@ pub(crate) fn check_name(name: &ObjectName<'_>, findings: &mut Findings) {
             && rule.runs(name.kind, false)
         {
             check(name, findings);
+        }
+    });
+}
+
+/// Checks the annotations that move a guest.
+pub(crate) fn check_migration(request: &MigrationRequest<'_>, findings: &mut Findings) {
+    all().for_each(|rule| {
+        if let Check::Migration(check) = rule.check {
+            check(request, findings);
         }
     });
 }

@@ -117,6 +117,8 @@ pub(crate) enum Check {
     Value,
     /// Reads the name of the object.
     Name(fn(&ObjectName<'_>, &mut Findings)),
+    /// Reads the annotations that move a guest.
+    Migration(fn(&MigrationRequest<'_>, &mut Findings)),
     /// Reads which template a Machine names, and looks it up.
     Template(fn(&TemplateRequest<'_>, &mut TemplateChoice, &mut Findings)),
     /// Reads which MachineImages a Machine names, and looks them up. Adds those that were found, by name of the disk or
@@ -258,6 +260,25 @@ impl Lookup<'_> {
             .is_some_and(|stored| stored != self.backend);
         self.backend == Backend::Libvirt && !moved
     }
+}
+
+/// The annotations that move the guest of a Machine, and what is known of that guest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MigrationRequest<'a> {
+    /// Whether a migration is requested that was not requested before.
+    pub(crate) is_new: bool,
+    /// The node to move to, if it is another one than before.
+    pub(crate) new_target: Option<&'a str>,
+    /// The node to move to.
+    pub(crate) target: Option<&'a str>,
+    /// The backend of the stored Machine.
+    pub(crate) backend: Option<Backend>,
+    /// Whether the Machine is to be stopped.
+    pub(crate) stops: bool,
+    /// The node that the guest runs on, as far as the controller has reported.
+    pub(crate) node: Option<&'a str>,
+    /// Why KubeVirt cannot move the guest: message of the condition LiveMigratable, if it is False.
+    pub(crate) obstacle: Option<&'a str>,
 }
 
 /// A Machine in a namespace that policies hold for.

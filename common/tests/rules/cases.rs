@@ -58,6 +58,8 @@ struct Written {
     /// Changes to the block of the object; null removes it.
     #[serde(default, deserialize_with = "present")]
     block: Option<Value>,
+    /// The `status` of the object.
+    status: Option<Value>,
     /// LibvirtHost that the object is bound to.
     host: Option<String>,
     /// The `status.volumes` of the object.
@@ -170,6 +172,7 @@ impl Case {
             spec,
             metadata,
             block,
+            status,
             host,
             volumes,
             bypassed,
@@ -181,6 +184,9 @@ impl Case {
         };
         if let Some(changes) = block {
             change_block(&mut stored, changes);
+        }
+        if let Some(status) = status {
+            stored["status"] = status.clone();
         }
         if let Some(host) = host {
             stored["status"] = json!({ "host": host });

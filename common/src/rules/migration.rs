@@ -1,0 +1,68 @@
+//! The annotations that move a running guest to another node.
+
+use crate::api::choice::Backend;
+use crate::code::Code;
+use crate::names;
+use crate::violation::{Findings, Kind, Violation};
+
+use super::form;
+use super::rule::{Check, MigrationRequest, rules};
+
+rules! {
+    "migration" Check::Migration(target), on MACHINES, Always {
+        Refuse InvalidMigrationTarget = "The annotation `machine.vitistack.io/migrate-to` cannot be the name of a node."
+            because "KubeVirt looks for a node with this name as its label `kubernetes.io/hostname`."
+            fix "Write the name of a node as `kubectl get nodes` shows it, or drop the annotation: KubeVirt then chooses."
+            crd Nothing,
+    }
+    "migration" Check::Migration(movable), on MACHINES, Update {
+        Refuse MigrationNotPossible = "A migration is requested of a guest that cannot be moved while it runs."
+            because "The request would be answered with a refusal in the status, which nobody reads who has applied it with success."
+            fix "Remove the obstacle that the message names, or drop the annotation `machine.vitistack.io/migrate-requested`."
+            crd Nothing,
+    }
+}
+
+/// Path of an annotation.
+fn annotation(name: &str) -> String {
+    format!("metadata.annotations[{name}]")
+}
+
+/// Rule [`Code::InvalidMigrationTarget`].
+fn target(request: &MigrationRequest<'_>, findings: &mut Findings) {
+    let target = request.new_target;
+    if let Some(node) = target.filter(|node| !form::is_label_name(node)) {
+        let at = annotation(names::ANNOTATION_MIGRATE_TO);
+        let detail = "must be the name of a node: at most 63 letters, digits, '-', '_' and '.', a letter or digit first and last";
+        let fault = Violation::new(&*at, Code::InvalidMigrationTarget, Kind::Invalid, detail);
+        findings.deny(fault.text(node));
+    }
+}
+
+/// Rule [`Code::MigrationNotPossible`]. What the controller has not reported yet is not refused: the status says then
+/// why the guest was not moved.
+fn movable(request: &MigrationRequest<'_>, findings: &mut Findings) {
+    if !request.is_new {
+        return;
+    }
+    let detail = if request.backend == Some(Backend::Libvirt) {
+        "a guest on a libvirt host is not moved to another host: its disks are on its host; drop the annotation"
+            .to_owned()
+    } else if request.stops {
+        "the machine is stopped; request the migration when its guest runs".to_owned()
+    } else if let Some(obstacle) = request.obstacle {
+        format!(
+            "{obstacle}; remove the obstacle, or let the guest start on another node with spec.nodeSelector and a restart"
+        )
+    } else if let Some(node) = request.target.filter(|it| Some(*it) == request.node) {
+        let target = names::ANNOTATION_MIGRATE_TO;
+        format!(
+            "the guest runs on {node} already; name another node in the annotation {target}, or drop that"
+        )
+    } else {
+        return;
+    };
+    let at = annotation(names::ANNOTATION_MIGRATE_REQUESTED);
+    let code = Code::MigrationNotPossible;
+    findings.deny(Violation::new(&*at, code, Kind::Forbidden, detail));
+}
