@@ -66,8 +66,8 @@ pub struct Old {
     metadata: Value,
     #[serde(default, deserialize_with = "present")]
     block: Option<Value>,
-    /// The `status.volumes` of a Machine.
-    pub volumes: Option<Value>,
+    /// The `status` of a Machine.
+    pub status: Option<Value>,
 }
 
 /// A null in the table is a value: it removes the block.

@@ -217,9 +217,9 @@ async fn failure(kubectl: &Kubectl, case: &Case) -> Option<String> {
         Some(old) => {
             let stored = send(kubectl, APPLY, &old).await;
             assert_eq!(stored.code, 0, "{}: {stored}", case.name);
-            if let Some(volumes) = case.old.as_ref().and_then(|old| old.volumes.as_ref()) {
+            if let Some(status) = case.old.as_ref().and_then(|old| old.status.as_ref()) {
                 let name = old["metadata"]["name"].as_str().unwrap();
-                let status = json!({"status": {"volumes": volumes}}).to_string();
+                let status = json!({ "status": status }).to_string();
                 let patch = ["patch", &case.kind, name, "--subresource=status"];
                 let patch = [&patch[..], &["--type=merge", "-p", &status]].concat();
                 kubectl.run(&patch).await.unwrap().ok().unwrap();

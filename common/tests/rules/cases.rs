@@ -62,8 +62,6 @@ struct Written {
     status: Option<Value>,
     /// LibvirtHost that the object is bound to.
     host: Option<String>,
-    /// The `status.volumes` of the object.
-    volumes: Option<Value>,
     /// Whether it was stored without a review.
     #[serde(default)]
     bypassed: bool,
@@ -174,7 +172,6 @@ impl Case {
             block,
             status,
             host,
-            volumes,
             bypassed,
         } = self.old.as_ref()?;
         let mut stored = if *bypassed {
@@ -190,9 +187,6 @@ impl Case {
         }
         if let Some(host) = host {
             stored["status"] = json!({ "host": host });
-        }
-        if let Some(volumes) = volumes {
-            stored["status"]["volumes"] = volumes.clone();
         }
         Some(stored)
     }
