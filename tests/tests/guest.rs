@@ -301,3 +301,29 @@ async fn guest_agent_data_is_in_the_status() {
         })
     );
 }
+
+#[tokio::test]
+async fn a_watchdog_is_in_the_guest_and_another_action_waits_for_a_restart() {
+    let env = Environment::with_best_crds().await;
+    let machines = env.machines();
+    let watched = |action: &str| {
+        let spec = json!({"template": "small", "watchdog": {"action": action}});
+        machine("web", &spec)
+    };
+    env.apply(&watched("PowerOff")).await;
+    machines.until_phase("web", "Running").await.unwrap();
+    let instance = env.objects(INSTANCE).get("web").await.unwrap();
+    let expected = json!({"name": "watchdog", "i6300esb": {"action": "poweroff"}});
+    assert_eq!(instance["spec"]["domain"]["devices"]["watchdog"], expected);
+
+    env.apply(&watched("Shutdown")).await;
+    let expected = json!([{
+        "field": "watchdog", "current": "PowerOff", "desired": "Shutdown", "action": "Restart",
+    }]);
+    machines
+        .until("web", "to have the action pending", |web| {
+            web["status"]["pendingChanges"] == expected
+        })
+        .await
+        .unwrap();
+}

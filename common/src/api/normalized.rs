@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use super::choice::{
     AccessMode, Backend, DeviceKind, DiskBus, DisplayType, EvictionStrategy, FirmwareType,
     GroupScope, HugepageSize, MachineType, NicModel, OsFamily, PowerState, ReclaimPolicy,
-    TaintEffect, TemplateSource, TolerationOperator, VideoModel, VolumeMode,
+    TaintEffect, TemplateSource, TolerationOperator, VideoModel, VolumeMode, WatchdogAction,
 };
 use super::machine::{Affinity, Image, OpenObject, TopologySpreadConstraint};
 use super::schema;
@@ -116,6 +116,9 @@ pub struct Normalized {
     /// Version of the block's layout and semantics.
     #[schemars(range(min = 1))]
     pub version: u32,
+    /// What the watchdog of the virtual hardware does when its timer runs out. Absent: there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watchdog: Option<WatchdogAction>,
 }
 
 /// Serial console of a machine.

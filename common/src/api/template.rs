@@ -7,7 +7,7 @@ use super::cel;
 use super::choice::{BootDevice, Drivers, EvictionStrategy, OsFamily};
 use super::machine::{
     Console, Device, Disk, Domain, Network, Placement, Resources, TemplateCloudInit,
-    TemplateDisplay,
+    TemplateDisplay, Watchdog,
 };
 use super::schema;
 use crate::bounds;
@@ -84,6 +84,9 @@ pub struct MachineTemplateSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::DEVICES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub devices: Option<Vec<Device>>,
+    /// Watchdog of the virtual hardware, with the fields of a Machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watchdog: Option<Watchdog>,
     /// Virtual hardware, with the fields of a Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<Domain>,
@@ -166,6 +169,9 @@ pub struct TemplateContent {
     /// Time in seconds that the guest has to shut down before its power is cut.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub termination_grace_period_seconds: Option<i64>,
+    /// Watchdog of the template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watchdog: Option<Watchdog>,
 }
 
 impl From<MachineTemplateSpec> for TemplateContent {
@@ -178,6 +184,7 @@ impl From<MachineTemplateSpec> for TemplateContent {
             drivers,
             resources,
             devices,
+            watchdog,
             disks,
             networks,
             boot_order,
@@ -205,6 +212,7 @@ impl From<MachineTemplateSpec> for TemplateContent {
             placement,
             resources,
             termination_grace_period_seconds,
+            watchdog,
         }
     }
 }

@@ -26,6 +26,7 @@ mod firmware;
 pub(crate) mod form;
 pub(crate) mod guest_os;
 pub(crate) mod hardware;
+mod health;
 mod hosts;
 mod image_names;
 mod image_url;
@@ -108,6 +109,7 @@ pub const ALL: &[&[Rule]] = &[
     guest_os::RULES,
     sizing::RULES,
     hardware::RULES,
+    health::RULES,
     disks::lists::RULES,
     disks::RULES,
     disks::existing::RULES,
@@ -139,11 +141,12 @@ pub const ALL: &[&[Rule]] = &[
 ];
 
 /// The families, in the order of the documentation. Each has a table of cases of its name.
-pub const FAMILIES: [&str; 21] = [
+pub const FAMILIES: [&str; 22] = [
     "form",
     "references",
     "sizing",
     "hardware",
+    "health",
     "disks",
     "networks",
     "boot",
@@ -363,6 +366,7 @@ pub(crate) fn resolve(
         cdroms: parts.cdroms?,
         networks: parts.networks?,
         node_selector: merged.user().node_selector.clone().unwrap_or_default(),
+        watchdog: parts.watchdog,
     })
 }
 

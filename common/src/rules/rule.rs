@@ -20,6 +20,7 @@ use super::cloud_init::schema::CloudInitSchema;
 use super::libvirthosts::intent::HostIntent;
 use crate::api::choice::{
     Backend, BootDevice, EvictionStrategy, MachineType, OsFamily, PowerState, ReclaimPolicy,
+    WatchdogAction,
 };
 use crate::api::kind::ObjectKind;
 use crate::api::machine::{Affinity, MachineSpec, OpenObject, TopologySpreadConstraint};
@@ -342,6 +343,8 @@ pub(crate) struct Parts {
     pub(crate) spread: Vec<TopologySpreadConstraint>,
     /// Also `None` for a Machine that overrides nothing.
     pub(crate) overrides: Option<OpenObject>,
+    /// Also `None` for a Machine without one.
+    pub(crate) watchdog: Option<WatchdogAction>,
     /// Also `None` for a Machine that names none.
     pub(crate) priority_class: Option<String>,
     /// Also `None` for a Machine that says nothing about it.

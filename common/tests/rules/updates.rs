@@ -55,12 +55,13 @@ fn placed(field: Field) -> Value {
     }
 }
 
-/// A field of what the machine has of its node or host for itself.
+/// A field of what the machine has of its node or host for itself, or of how a guest that no longer works is noticed.
 fn of_node(field: Field) -> Value {
     match field {
         Field::CpuModel => json!({"resources": {"cpu": {"model": "Skylake-Server"}}}),
         Field::DedicatedCpu => json!({"resources": {"cpu": {"dedicated": true}}}),
         Field::Hugepages => json!({"resources": {"memory": {"hugepages": "2Mi"}}}),
+        Field::Watchdog => json!({"watchdog": {"action": "PowerOff"}}),
         _ => json!({"devices": [{"name": "gpu", "deviceName": "nvidia.com/A100"}]}),
     }
 }
@@ -166,7 +167,11 @@ fn changed(field: Field) -> Value {
         | Field::Affinity
         | Field::TopologySpread
         | Field::PriorityClass => placed(field),
-        Field::CpuModel | Field::DedicatedCpu | Field::Hugepages | Field::Devices => of_node(field),
+        Field::CpuModel
+        | Field::DedicatedCpu
+        | Field::Hugepages
+        | Field::Devices
+        | Field::Watchdog => of_node(field),
         Field::BackendOverrides => overridden(),
         Field::Clock => json!({"domain": {"clock": {"timezone": "Europe/Oslo"}}}),
         Field::GracePeriod => json!({"terminationGracePeriodSeconds": 600}),

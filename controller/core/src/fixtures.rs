@@ -81,6 +81,7 @@ pub fn block() -> Normalized {
             max_sockets: 1,
         },
         hardware: None,
+        watchdog: None,
         overrides: None,
         memory: NormalizedMemory {
             size: Bytes::mib(2048),

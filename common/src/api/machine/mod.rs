@@ -5,6 +5,7 @@ mod cloud_init;
 mod device;
 mod display;
 mod domain;
+mod health;
 mod network;
 mod overrides;
 mod placement;
@@ -28,6 +29,7 @@ pub use self::display::{Console, Display, LocalSecretRef, TemplateDisplay};
 pub use self::domain::{
     Bootloader, Domain, DomainClock, DomainDevices, Features, FirmwareIntent, MachineKind, Tpm,
 };
+pub use self::health::Watchdog;
 pub use self::network::Network;
 pub use self::overrides::BackendOverrides;
 pub use self::placement::{AntiAffinityGroup, Placement, Toleration};
@@ -148,6 +150,10 @@ pub struct MachineSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::DEVICES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub devices: Option<Vec<Device>>,
+
+    /// Watchdog of the virtual hardware. The machine has one where watchdog is written, also in the template. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watchdog: Option<Watchdog>,
 
     /// Data that cloud-init reads inside the guest at its first boot. User data and network configuration of the
     /// template apply as a whole if the machine has none of its own; metadata is merged by key. Default: none.

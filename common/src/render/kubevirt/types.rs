@@ -337,6 +337,20 @@ objects! {
         tpm: Option<Tpm>,
         /// Graphics card; absent: KubeVirt chooses.
         video: Option<Video>,
+        /// Watchdog of the virtual hardware; absent: none.
+        watchdog: Option<Watchdog>,
+    }
+    /// A watchdog of the virtual hardware.
+    Watchdog {
+        /// Name of the device.
+        name: String,
+        /// Its model.
+        i6300esb: Option<I6300esb>,
+    }
+    /// An Intel 6300ESB, the watchdog that guests on x86-64 have drivers for.
+    I6300esb {
+        /// What happens when its timer runs out: `reset`, `poweroff` or `shutdown`.
+        action: String,
     }
     /// An input device.
     Input {

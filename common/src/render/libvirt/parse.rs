@@ -6,11 +6,11 @@ use roxmltree::Node;
 
 use super::devices::{Address, Controller, Disk, Nic};
 use super::display::{Display, console_log};
-use super::domain::{Domain, SINGLE_DEVICES, VirtType, kib};
+use super::domain::{Domain, SINGLE_DEVICES, VirtType, WATCHDOG_MODEL, kib};
 use super::limits::has_vcpu_quota;
 use super::metadata::DomainMetadata;
 use super::xml::{self, XmlError, all, attribute, find, text, value};
-use crate::api::choice::{Choice as _, CpuMode, FirmwareType, HugepageSize};
+use crate::api::choice::{Choice as _, CpuMode, FirmwareType, HugepageSize, WatchdogAction};
 use crate::api::normalized::{
     Firmware, NormalizedCpu, NormalizedFeatures, NormalizedMemory, NormalizedTpm,
 };
@@ -61,6 +61,7 @@ impl Domain {
             tpm: find(devices, &["tpm", "backend"]).map(|backend| NormalizedTpm {
                 persistent: backend.attribute("persistent_state") == Some("yes"),
             }),
+            watchdog: watchdog(devices),
             timezone: attribute(root, &["clock"], "timezone").map(ToOwned::to_owned),
             features: NormalizedFeatures {
                 acpi: features("acpi"),
@@ -119,6 +120,15 @@ fn hugepages(root: Node<'_, '_>) -> Option<HugepageSize> {
     let page = attribute(root, &["memoryBacking", "hugepages", "page"], "size")?;
     let size = |size: &HugepageSize| kib(size.bytes()).to_string() == page;
     HugepageSize::ALL.iter().copied().find(size)
+}
+
+/// libvirt adds the watchdog of the chipset, an itco, to machines of the type q35.
+fn watchdog(devices: Node<'_, '_>) -> Option<WatchdogAction> {
+    let mut watchdogs = all(devices, "watchdog");
+    let ours = watchdogs.find(|it| it.attribute("model") == Some(WATCHDOG_MODEL))?;
+    let action = ours.attribute("action")?;
+    let is_named = |choice: &WatchdogAction| choice.backend_name() == action;
+    WatchdogAction::ALL.iter().copied().find(is_named)
 }
 
 fn firmware(root: Node<'_, '_>) -> Firmware {

@@ -2,7 +2,7 @@
 
 use common::api::choice::{
     DeviceKind, DiskBus, DisplayType, EvictionStrategy, HugepageSize, PowerState, ReclaimPolicy,
-    TaintEffect, TolerationOperator, VideoModel,
+    TaintEffect, TolerationOperator, VideoModel, WatchdogAction,
 };
 use common::api::machine::{Affinity, NodeAffinity, TopologySpreadConstraint};
 use common::api::normalized::{
@@ -423,6 +423,7 @@ fn other_hardware_of_the_node_and_another_priority_wait_for_a_restart() {
             ],
             hugepages: Some(HugepageSize::Mebi2),
         });
+        block.watchdog = Some(WatchdogAction::PowerOff);
         let spread = TopologySpreadConstraint {
             max_skew: Some(1),
             ..TopologySpreadConstraint::default()
@@ -445,6 +446,7 @@ fn other_hardware_of_the_node_and_another_priority_wait_for_a_restart() {
         ["memory.hugepages", "none", "2Mi", "Restart"],
         ["devices[gpu]", "absent", "present", "Restart"],
         ["devices[token]", "absent", "present", "Restart"],
+        ["watchdog", "none", "PowerOff", "Restart"],
         ["placement.priorityClassName", "none", "high", "Restart"],
         ["cpu.model", "none", "Skylake-Server", "Restart"],
         affinity,
@@ -458,12 +460,15 @@ fn other_hardware_of_the_node_and_another_priority_wait_for_a_restart() {
     let field = "devices[gpu].deviceName";
     let expected = [[field, "nvidia.com/A100", "nvidia.com/T4", "Restart"]];
     set(&other_device, &expected);
-    let none = |block: &mut Normalized| (block.hardware, block.placement) = (None, None);
+    let none = |block: &mut Normalized| {
+        (block.hardware, block.placement, block.watchdog) = (None, None, None);
+    };
     let expected = [
         ["cpu.dedicated", "true", "false", "Restart"],
         ["memory.hugepages", "2Mi", "none", "Restart"],
         ["devices[gpu]", "present", "absent", "Restart"],
         ["devices[token]", "present", "absent", "Restart"],
+        ["watchdog", "PowerOff", "none", "Restart"],
         ["placement.priorityClassName", "high", "none", "Restart"],
         ["cpu.model", "Skylake-Server", "none", "Restart"],
         affinity,
