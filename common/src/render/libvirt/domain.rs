@@ -107,7 +107,7 @@ pub struct Domain {
     pub display: Display,
     /// Path of the file with the output of the serial console; `None`: it is not kept.
     pub console_log: Option<String>,
-    /// Addresses of the devices that exist exactly once, by element name, such as `rng`.
+    /// Addresses of the devices that exist at most once, by element name, such as `rng`.
     pub addresses: BTreeMap<String, Address>,
     /// Whether the guest has a quota of CPU time: see [`GuestLimits`](super::GuestLimits).
     pub vcpu_quota: bool,
@@ -309,7 +309,10 @@ impl Domain {
             .child(single("memballoon", balloon))
             .child(single("rng", rng))
             .children(self.tpm.map(tpm))
-            .children(self.watchdog.map(watchdog))
+            .children(
+                self.watchdog
+                    .map(|action| single("watchdog", watchdog(action))),
+            )
     }
 }
 

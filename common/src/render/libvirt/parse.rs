@@ -34,6 +34,10 @@ impl Domain {
             let device = find(devices, &[name])?;
             Some(((*name).to_owned(), Address::parse(device)?))
         };
+        let watchdog = watchdog(devices);
+        let watchdog_address = watchdog
+            .and_then(Address::parse)
+            .map(|address| ("watchdog".to_owned(), address));
         let domain = Self {
             name: required("name")?.to_owned(),
             uuid: value("uuid", required("uuid")?)?,
@@ -61,7 +65,7 @@ impl Domain {
             tpm: find(devices, &["tpm", "backend"]).map(|backend| NormalizedTpm {
                 persistent: backend.attribute("persistent_state") == Some("yes"),
             }),
-            watchdog: watchdog(devices),
+            watchdog: watchdog.and_then(watchdog_action),
             timezone: attribute(root, &["clock"], "timezone").map(ToOwned::to_owned),
             features: NormalizedFeatures {
                 acpi: features("acpi"),
@@ -79,7 +83,11 @@ impl Domain {
                 .collect::<Result<_, _>>()?,
             display: Display::parse(root, devices),
             console_log: console_log(devices),
-            addresses: SINGLE_DEVICES.iter().filter_map(address).collect(),
+            addresses: SINGLE_DEVICES
+                .iter()
+                .filter_map(address)
+                .chain(watchdog_address)
+                .collect(),
             vcpu_quota: has_vcpu_quota(root),
         };
         Ok(domain.sorted())
@@ -122,11 +130,13 @@ fn hugepages(root: Node<'_, '_>) -> Option<HugepageSize> {
     HugepageSize::ALL.iter().copied().find(size)
 }
 
-/// libvirt adds the watchdog of the chipset, an itco, to machines of the type q35.
-fn watchdog(devices: Node<'_, '_>) -> Option<WatchdogAction> {
-    let mut watchdogs = all(devices, "watchdog");
-    let ours = watchdogs.find(|it| it.attribute("model") == Some(WATCHDOG_MODEL))?;
-    let action = ours.attribute("action")?;
+/// The watchdog of this operator. libvirt adds that of the chipset, an itco, to machines of the type q35.
+fn watchdog<'a, 'input>(devices: Node<'a, 'input>) -> Option<Node<'a, 'input>> {
+    all(devices, "watchdog").find(|it| it.attribute("model") == Some(WATCHDOG_MODEL))
+}
+
+fn watchdog_action(watchdog: Node<'_, '_>) -> Option<WatchdogAction> {
+    let action = watchdog.attribute("action")?;
     let is_named = |choice: &WatchdogAction| choice.backend_name() == action;
     WatchdogAction::ALL.iter().copied().find(is_named)
 }
