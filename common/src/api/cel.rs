@@ -10,7 +10,7 @@ use crate::names::{CLOUD_INIT_DISK, POD_VOLUMES};
 use crate::quantity::Bytes;
 
 /// The rules about a Machine's spec as a whole.
-pub(crate) fn machine() -> [Value; 19] {
+pub(crate) fn machine() -> [Value; 20] {
     [
         // A value that the stored object already has is accepted, so that status and finalizers can
         // still be written.
@@ -97,6 +97,11 @@ pub(crate) fn machine() -> [Value; 19] {
         ),
         on(
             Backend::Libvirt,
+            "!has(self.probes) || (!has(self.probes.readiness) && !has(self.probes.liveness))",
+            "nothing probes a guest on a libvirt host; probes need backend: kubevirt",
+        ),
+        on(
+            Backend::Libvirt,
             &every_image("!has(it.image.persistentVolumeClaim)"),
             "image.persistentVolumeClaim needs backend: kubevirt; use url or volume",
         ),
@@ -106,6 +111,22 @@ pub(crate) fn machine() -> [Value; 19] {
             "an image.url that begins with docker:// needs backend: kubevirt; use https:// or http://",
         ),
     ]
+}
+
+/// The rule that a probe is made in one way.
+pub(crate) fn one_probe() -> Value {
+    rule(
+        "[has(self.exec), has(self.guestAgentPing), has(self.httpGet), has(self.tcpSocket)].exists_one(given, given)",
+        "a probe is made by exactly one of exec, guestAgentPing, httpGet and tcpSocket",
+    )
+}
+
+/// The rule that a liveness probe that failed need not succeed several times: the guest is a new one then.
+pub(crate) fn liveness_succeeds_once() -> Value {
+    rule(
+        "!has(self.liveness) || !has(self.liveness.successThreshold) || self.liveness.successThreshold == 1",
+        "the successThreshold of liveness is 1",
+    )
 }
 
 /// The rule that a host needs credentials unless it is the controller's own.

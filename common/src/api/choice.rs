@@ -140,6 +140,13 @@ choices! {
         /// It is asked to shut down.
         Shutdown = "Shutdown",
     }
+    /// Protocol of a probe by HTTP.
+    ProbeScheme {
+        /// Without encryption.
+        Http = "HTTP",
+        /// With TLS.
+        Https = "HTTPS",
+    }
     /// How a device of a node is given to a guest.
     DeviceKind {
         /// A PCI device or a mediated device, such as a graphics processor.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::cel;
 use super::choice::{BootDevice, Drivers, EvictionStrategy, OsFamily};
 use super::machine::{
-    Console, Device, Disk, Domain, Network, Placement, Resources, TemplateCloudInit,
+    Console, Device, Disk, Domain, Network, Placement, Probes, Resources, TemplateCloudInit,
     TemplateDisplay, Watchdog,
 };
 use super::schema;
@@ -87,6 +87,9 @@ pub struct MachineTemplateSpec {
     /// Watchdog of the virtual hardware, with the fields of a Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watchdog: Option<Watchdog>,
+    /// Probes of the guest, with the fields of a Machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probes: Option<Probes>,
     /// Virtual hardware, with the fields of a Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<Domain>,
@@ -163,6 +166,9 @@ pub struct TemplateContent {
     /// Where the machines run in relation to others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
+    /// Probes of the template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probes: Option<Probes>,
     /// CPU and memory of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
@@ -185,6 +191,7 @@ impl From<MachineTemplateSpec> for TemplateContent {
             resources,
             devices,
             watchdog,
+            probes,
             disks,
             networks,
             boot_order,
@@ -210,6 +217,7 @@ impl From<MachineTemplateSpec> for TemplateContent {
             networks,
             os,
             placement,
+            probes,
             resources,
             termination_grace_period_seconds,
             watchdog,

@@ -48,6 +48,7 @@ mod offered;
 mod overrides;
 mod placement;
 mod policies;
+mod probes;
 mod quantities;
 mod references;
 mod room;
@@ -110,6 +111,7 @@ pub const ALL: &[&[Rule]] = &[
     sizing::RULES,
     hardware::RULES,
     health::RULES,
+    probes::RULES,
     disks::lists::RULES,
     disks::RULES,
     disks::existing::RULES,
@@ -345,6 +347,7 @@ pub(crate) fn resolve(
         }
         .if_any(),
         overrides: parts.overrides,
+        probes: parts.probes.if_any(),
         power_state: parts.power_state?,
         guest_shutdown_stops: merged.user().guest_shutdown_stops.unwrap_or(false),
         cpu: parts.cpu?,

@@ -50,7 +50,7 @@ rules! {
 }
 
 /// Fields of a VirtualMachine that this operator writes or needs, and the field of the Machine that decides each.
-const MODELLED: [(&str, &str); 37] = [
+const MODELLED: [(&str, &str); 39] = [
     ("apiVersion", ""),
     ("kind", ""),
     ("metadata", "metadata.labels"),
@@ -101,12 +101,14 @@ const MODELLED: [(&str, &str); 37] = [
         "spec.template.spec.evictionStrategy",
         "spec.evictionStrategy",
     ),
+    ("spec.template.spec.livenessProbe", "spec.probes.liveness"),
     ("spec.template.spec.networks", "spec.networks"),
     ("spec.template.spec.nodeSelector", "spec.nodeSelector"),
     (
         "spec.template.spec.priorityClassName",
         "spec.placement.priorityClassName",
     ),
+    ("spec.template.spec.readinessProbe", "spec.probes.readiness"),
     (
         "spec.template.spec.terminationGracePeriodSeconds",
         "spec.terminationGracePeriodSeconds",

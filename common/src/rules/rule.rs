@@ -23,7 +23,7 @@ use crate::api::choice::{
     WatchdogAction,
 };
 use crate::api::kind::ObjectKind;
-use crate::api::machine::{Affinity, MachineSpec, OpenObject, TopologySpreadConstraint};
+use crate::api::machine::{Affinity, MachineSpec, OpenObject, Probes, TopologySpreadConstraint};
 use crate::api::machine_image::{MachineImageSpec, PinnedImage};
 use crate::api::machine_policy::MachinePolicySpec;
 use crate::api::network::NetworkConfigurationSpec;
@@ -343,6 +343,7 @@ pub(crate) struct Parts {
     pub(crate) spread: Vec<TopologySpreadConstraint>,
     /// Also `None` for a Machine that overrides nothing.
     pub(crate) overrides: Option<OpenObject>,
+    pub(crate) probes: Probes,
     /// Also `None` for a Machine without one.
     pub(crate) watchdog: Option<WatchdogAction>,
     /// Also `None` for a Machine that names none.

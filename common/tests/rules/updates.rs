@@ -62,6 +62,8 @@ fn of_node(field: Field) -> Value {
         Field::DedicatedCpu => json!({"resources": {"cpu": {"dedicated": true}}}),
         Field::Hugepages => json!({"resources": {"memory": {"hugepages": "2Mi"}}}),
         Field::Watchdog => json!({"watchdog": {"action": "PowerOff"}}),
+        Field::Readiness => json!({"probes": {"readiness": {"tcpSocket": {"port": 22}}}}),
+        Field::Liveness => json!({"probes": {"liveness": {"guestAgentPing": {}}}}),
         _ => json!({"devices": [{"name": "gpu", "deviceName": "nvidia.com/A100"}]}),
     }
 }
@@ -171,7 +173,9 @@ fn changed(field: Field) -> Value {
         | Field::DedicatedCpu
         | Field::Hugepages
         | Field::Devices
-        | Field::Watchdog => of_node(field),
+        | Field::Watchdog
+        | Field::Readiness
+        | Field::Liveness => of_node(field),
         Field::BackendOverrides => overridden(),
         Field::Clock => json!({"domain": {"clock": {"timezone": "Europe/Oslo"}}}),
         Field::GracePeriod => json!({"terminationGracePeriodSeconds": 600}),
@@ -239,6 +243,8 @@ fn exists(field: Field, backend: Backend) -> bool {
             | Field::TopologySpread
             | Field::DedicatedCpu
             | Field::Devices
+            | Field::Readiness
+            | Field::Liveness
             | Field::BackendOverrides
     );
     // KubeVirt has one machine type, and its screens take no password.

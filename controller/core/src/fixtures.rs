@@ -82,6 +82,7 @@ pub fn block() -> Normalized {
         },
         hardware: None,
         watchdog: None,
+        probes: None,
         overrides: None,
         memory: NormalizedMemory {
             size: Bytes::mib(2048),

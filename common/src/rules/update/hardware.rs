@@ -1,4 +1,4 @@
-//! Warnings of changes of features, hardware of the node, the watchdog, firmware state and placement, which are rules of
+//! Warnings of changes of features, hardware of the node, watchdog and probes, firmware state and placement, which are rules of
 //! [`Code::RestartRequired`](crate::code::Code::RestartRequired).
 
 use std::collections::BTreeMap;
@@ -8,7 +8,9 @@ use crate::api::normalized::{Normalized, devices_text};
 use crate::field_path::FieldPath;
 use crate::normalize::Merged;
 use crate::render::kubevirt::{tolerations, tolerations_text};
-use crate::rules::{affinity, clock, firmware, hardware, health, machine, placement, state};
+use crate::rules::{
+    affinity, clock, firmware, hardware, health, machine, placement, probes, state,
+};
 use crate::words::{labels_text, shortened};
 
 use super::effects::Field;
@@ -47,6 +49,14 @@ fn health(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mu
     let action = |block: &Normalized| block.watchdog.map_or("none", Choice::as_str);
     let path = health::watchdog(merged).path;
     warnings.field(Field::Watchdog, path, (action(old), action(new)), false);
+    if old.readiness_probe() != new.readiness_probe() {
+        let path = probes::readiness(merged).path;
+        warnings.add(Field::Readiness, path, false, "changes");
+    }
+    if old.liveness_probe() != new.liveness_probe() {
+        let path = probes::liveness(merged).path;
+        warnings.add(Field::Liveness, path, false, "changes");
+    }
 }
 
 /// The EFI variables, the TPM, the clock and the time to shut down. A change of the firmware itself is refused while the machine runs.

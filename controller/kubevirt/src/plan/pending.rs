@@ -159,6 +159,17 @@ fn changes(runs: &InstanceSpec, desired: &InstanceSpec) -> Vec<PendingChange> {
         &runs.eviction_strategy,
         &desired.eviction_strategy,
     );
+    let probes = |spec: &InstanceSpec| {
+        [
+            ("probes.readiness", spec.readiness_probe.clone()),
+            ("probes.liveness", spec.liveness_probe.clone()),
+        ]
+    };
+    for (was, (field, desired)) in probes(runs).into_iter().zip(probes(desired)) {
+        if was.1 != desired {
+            changes.field(field, "as it was", "as it is now");
+        }
+    }
     // KubeVirt has a default of its own.
     if let Some(seconds) = desired.termination_grace_period_seconds {
         let current = runs.termination_grace_period_seconds;

@@ -40,6 +40,7 @@ pub(super) fn block() -> Normalized {
         memory: memory("2Gi", "2Gi"),
         hardware: None,
         watchdog: None,
+        probes: None,
         overrides: None,
         machine_type: MachineType::Q35,
         firmware: Firmware {
