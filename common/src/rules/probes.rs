@@ -17,7 +17,7 @@ rules! {
         Refuse InvalidProbe = "A probe does not say how it is made, says it twice, or has a value that Kubernetes refuses."
             because "KubeVirt would refuse the virtual machine, or the API server the pod of the guest."
             fix "Correct the field as the message says."
-            crd Some,
+            crd All,
         Refuse ProbeNeedsPodNetwork = "A probe by TCP or HTTP is requested for a guest without a network card on the pod network."
             because "The node's kubelet makes the probe, and reaches the guest by the pod network alone: KubeVirt refuses the virtual machine."
             fix "Add a network card without `networkName`, or probe with `guestAgentPing` or `exec`."
