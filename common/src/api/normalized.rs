@@ -176,12 +176,12 @@ impl Normalized {
 
     /// By what KubeVirt notices whether the guest serves.
     pub fn readiness_probe(&self) -> Option<&Probe> {
-        self.probes.as_ref()?.readiness.as_ref()
+        self.probes.as_ref()?.readiness.as_deref()
     }
 
     /// By what KubeVirt notices whether the guest still works.
     pub fn liveness_probe(&self) -> Option<&Probe> {
-        self.probes.as_ref()?.liveness.as_ref()
+        self.probes.as_ref()?.liveness.as_deref()
     }
 
     /// Nodes and pods that the machine is placed by.

@@ -27,7 +27,7 @@ rules! {
 
 /// The readiness probe of the Machine, else that of the template: as a whole.
 pub(super) fn readiness<'a>(merged: &Merged<'a>) -> Leaf<&'a Probe> {
-    let probe = |probes: &'a Probes| probes.readiness.as_ref();
+    let probe = |probes: &'a Probes| probes.readiness.as_deref();
     merged.pick(
         "probes.readiness",
         |spec| spec.probes.as_ref().and_then(probe),
@@ -37,7 +37,7 @@ pub(super) fn readiness<'a>(merged: &Merged<'a>) -> Leaf<&'a Probe> {
 
 /// The liveness probe of the Machine, else that of the template: as a whole.
 pub(super) fn liveness<'a>(merged: &Merged<'a>) -> Leaf<&'a Probe> {
-    let probe = |probes: &'a Probes| probes.liveness.as_ref();
+    let probe = |probes: &'a Probes| probes.liveness.as_deref();
     merged.pick(
         "probes.liveness",
         |spec| spec.probes.as_ref().and_then(probe),
@@ -60,7 +60,7 @@ fn probes(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
         let probe = leaf.value?;
         check(probe, &Location::from(leaf.path), findings);
         on_pod_network(subject, probe, leaf, findings);
-        Some(probe.clone().with_defaults())
+        Some(Box::new(probe.clone().with_defaults()))
     };
     parts.probes = Probes {
         liveness: checked(liveness),

@@ -15,10 +15,10 @@ pub struct Probes {
     /// While this probe fails, the guest is restarted: KubeVirt ends it, and the controller starts it again. Default: the
     /// template's probe as a whole, else none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub liveness: Option<Probe>,
+    pub liveness: Option<Box<Probe>>,
     /// While this probe fails, Services send nothing to the guest. Default: the template's probe as a whole, else none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub readiness: Option<Probe>,
+    pub readiness: Option<Box<Probe>>,
 }
 
 impl Probes {
@@ -71,6 +71,7 @@ pub struct Probe {
 impl Probe {
     /// The probe with the defaults of KubeVirt (`SetDefaults_Probe`, v1.9) and of Kubernetes
     /// (`SetDefaults_HTTPGetAction`) in place of absent values, as the instance of the guest has it.
+    #[must_use]
     pub fn with_defaults(mut self) -> Self {
         self.failure_threshold.get_or_insert(3);
         self.initial_delay_seconds = self.initial_delay_seconds.filter(|seconds| *seconds != 0);

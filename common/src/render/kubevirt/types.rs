@@ -42,7 +42,7 @@ fn own_annotations<'de, D: Deserializer<'de>>(
 
 /// Reads a probe of the form that this operator writes. Others may write ports by name, and must not keep the rest of the
 /// object from being read.
-fn known_probe<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Probe>, D::Error> {
+fn known_probe<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<Probe>>, D::Error> {
     let probe = Value::deserialize(deserializer)?;
     Ok(serde_json::from_value(probe).ok())
 }
@@ -125,7 +125,7 @@ objects! {
         eviction_strategy: String,
         /// By what KubeVirt notices whether the guest still works; absent: by nothing.
         #[serde(deserialize_with = "known_probe")]
-        liveness_probe: Option<Probe>,
+        liveness_probe: Option<Box<Probe>>,
         /// Networks, one per interface of the domain.
         networks: Vec<Network>,
         /// Labels of the nodes that the guest may run on.
@@ -134,7 +134,7 @@ objects! {
         priority_class_name: String,
         /// By what KubeVirt notices whether the guest serves; absent: by nothing.
         #[serde(deserialize_with = "known_probe")]
-        readiness_probe: Option<Probe>,
+        readiness_probe: Option<Box<Probe>>,
         /// Seconds from the request to shut down until the power is cut; absent: KubeVirt's default.
         termination_grace_period_seconds: Option<u32>,
         /// Taints of nodes that the pod of the guest tolerates.

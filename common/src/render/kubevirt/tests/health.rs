@@ -49,8 +49,8 @@ fn each_action_of_the_watchdog_is_rendered_by_kubevirts_name() {
 /// The readiness probe and the liveness probe as they are rendered and read again.
 fn rendered(readiness: Option<Probe>, liveness: Option<Probe>) -> [Value; 2] {
     let probes = Probes {
-        liveness: liveness.map(Probe::with_defaults),
-        readiness: readiness.map(Probe::with_defaults),
+        liveness: liveness.map(|probe| Box::new(probe.with_defaults())),
+        readiness: readiness.map(|probe| Box::new(probe.with_defaults())),
     };
     let block = Normalized {
         probes: probes.clone().if_any(),

@@ -431,7 +431,7 @@ fn other_hardware_of_the_node_and_another_priority_wait_for_a_restart() {
             ..Probe::default()
         };
         block.probes = Some(Probes {
-            liveness: Some(probe.with_defaults()),
+            liveness: Some(Box::new(probe.with_defaults())),
             readiness: None,
         });
         let spread = TopologySpreadConstraint {
