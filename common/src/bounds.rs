@@ -64,6 +64,12 @@ pub const AFFINITY_ITEMS_MAX: usize = LABELS_MAX;
 pub const OVERRIDES_MAX: usize = 64;
 /// Longest path of a field that a MachinePolicy allows to override, in characters. KubeVirt's longest has some 110.
 pub const OVERRIDE_PATH_MAX: usize = 256;
+/// Most arguments of a command by which a guest is probed, with the program.
+pub const PROBE_ARGUMENTS_MAX: usize = 64;
+/// Largest number of seconds and attempts of a probe: Kubernetes has an `int32` for each.
+pub const PROBE_COUNT_MAX: u32 = 2_147_483_647;
+/// Largest port of TCP.
+pub const PORT_MAX: u32 = 65_535;
 /// Most labels of a selector and most entries of cloud-init's metadata.
 pub const LABELS_MAX: usize = 64;
 /// Most storage classes that a libvirt host offers: one pool each.

@@ -301,3 +301,55 @@ async fn guest_agent_data_is_in_the_status() {
         })
     );
 }
+
+#[tokio::test]
+async fn a_watchdog_and_probes_are_in_the_guest_and_others_wait_for_a_restart() {
+    let env = Environment::with_best_crds().await;
+    let (machines, kubectl) = (env.machines(), env.lab.kubectl());
+    let healthy = |action: &str, liveness: Value| {
+        machine(
+            "web",
+            &json!({
+                "template": "small",
+                "watchdog": {"action": action},
+                "probes": {"readiness": {"httpGet": {"port": 80}}, "liveness": liveness},
+            }),
+        )
+    };
+    let apply = async |machine: Value| {
+        let applied = kubectl.run_with(&["apply", "-f", "-"], machine.to_string());
+        applied.await.unwrap()
+    };
+    let both = json!({"guestAgentPing": {}, "tcpSocket": {"port": 22}});
+    let refused = apply(healthy("PowerOff", both)).await.refused().unwrap();
+    let fault = "spec.probes.liveness.tcpSocket: Forbidden: a probe is made in one way";
+    assert!(refused.contains(fault), "{refused}");
+
+    env.apply(&healthy("PowerOff", json!({"guestAgentPing": {}})))
+        .await;
+    machines.until_phase("web", "Running").await.unwrap();
+    let instance = env.objects(INSTANCE).get("web").await.unwrap();
+    let spec = &instance["spec"];
+    let watchdog = json!({"name": "watchdog", "i6300esb": {"action": "poweroff"}});
+    assert_eq!(spec["domain"]["devices"]["watchdog"], watchdog);
+    let request = json!({"path": "/", "port": 80, "scheme": "HTTP"});
+    assert_eq!(spec["readinessProbe"]["httpGet"], request);
+    assert_eq!(spec["livenessProbe"]["guestAgentPing"], json!({}));
+    assert_eq!(spec["livenessProbe"]["periodSeconds"], 10);
+
+    // What admission announces is what is pending.
+    let other = json!({"guestAgentPing": {}, "periodSeconds": 60});
+    let changed = apply(healthy("Shutdown", other)).await;
+    let announced = changed.stderr.matches("[RestartRequired]").count();
+    assert_eq!(announced, 2, "{}", changed.stderr);
+    let expected = json!([
+        {"field": "watchdog", "current": "PowerOff", "desired": "Shutdown", "action": "Restart"},
+        {"field": "probes.liveness", "current": "as it was", "desired": "as it is now", "action": "Restart"},
+    ]);
+    machines
+        .until("web", "to have both changes pending", |web| {
+            web["status"]["pendingChanges"] == expected
+        })
+        .await
+        .unwrap();
+}

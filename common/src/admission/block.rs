@@ -191,6 +191,8 @@ fn source_of(block_path: &str) -> String {
         | "nodeSelector"
         | "evictionStrategy"
         | "placement"
+        | "probes"
+        | "watchdog"
         | "terminationGracePeriodSeconds") => known,
         _ => return "the rest of the spec".to_owned(),
     };

@@ -10,7 +10,11 @@ use crate::names::{CLOUD_INIT_DISK, POD_VOLUMES};
 use crate::quantity::Bytes;
 
 /// The rules about a Machine's spec as a whole.
-pub(crate) fn machine() -> [Value; 20] {
+pub(crate) fn machine() -> Vec<Value> {
+    [&of_every_machine()[..], &on_libvirt()].concat()
+}
+
+fn of_every_machine() -> [Value; 11] {
     [
         // A value that the stored object already has is accepted, so that status and finalizers can
         // still be written.
@@ -65,6 +69,12 @@ pub(crate) fn machine() -> [Value; 20] {
             "!has(self.display) || !has(self.display.passwordSecretRef)",
             "KubeVirt's VNC takes no password; display.passwordSecretRef needs backend: libvirt",
         ),
+    ]
+}
+
+/// The rules about what a Machine on libvirt does not have.
+fn on_libvirt() -> [Value; 10] {
+    [
         on(
             Backend::Libvirt,
             "!has(self.disks) || self.disks.all(d, !has(d.selector) && !has(d.claimName))",
@@ -102,6 +112,11 @@ pub(crate) fn machine() -> [Value; 20] {
         ),
         on(
             Backend::Libvirt,
+            "!has(self.probes) || (!has(self.probes.readiness) && !has(self.probes.liveness))",
+            "nothing probes a guest on a libvirt host; probes need backend: kubevirt",
+        ),
+        on(
+            Backend::Libvirt,
             &every_image("!has(it.image.persistentVolumeClaim)"),
             "image.persistentVolumeClaim needs backend: kubevirt; use url or volume",
         ),
@@ -111,6 +126,22 @@ pub(crate) fn machine() -> [Value; 20] {
             "an image.url that begins with docker:// needs backend: kubevirt; use https:// or http://",
         ),
     ]
+}
+
+/// The rule that a probe is made in one way.
+pub(crate) fn one_probe() -> Value {
+    rule(
+        "[has(self.exec), has(self.guestAgentPing), has(self.httpGet), has(self.tcpSocket)].exists_one(given, given)",
+        "a probe is made by exactly one of exec, guestAgentPing, httpGet and tcpSocket",
+    )
+}
+
+/// The rule that a liveness probe that failed need not succeed several times: the guest is a new one then.
+pub(crate) fn liveness_succeeds_once() -> Value {
+    rule(
+        "!has(self.liveness) || !has(self.liveness.successThreshold) || self.liveness.successThreshold == 1",
+        "the successThreshold of liveness is 1",
+    )
 }
 
 /// The rule that a host needs credentials unless it is the controller's own.

@@ -131,6 +131,22 @@ choices! {
         /// 1 GiB.
         Gibi1 = "1Gi",
     }
+    /// What happens to a guest when the timer of its watchdog runs out.
+    WatchdogAction {
+        /// It is restarted.
+        Reset = "Reset",
+        /// Its power is cut.
+        PowerOff = "PowerOff",
+        /// It is asked to shut down.
+        Shutdown = "Shutdown",
+    }
+    /// Protocol of a probe by HTTP.
+    ProbeScheme {
+        /// Without encryption.
+        Http = "HTTP",
+        /// With TLS.
+        Https = "HTTPS",
+    }
     /// How a device of a node is given to a guest.
     DeviceKind {
         /// A PCI device or a mediated device, such as a graphics processor.
@@ -340,6 +356,17 @@ choices! {
         Stopped = "Stopped",
         /// The controller cannot continue until something changes; it then continues without a request.
         Failed = "Failed",
+    }
+}
+
+impl WatchdogAction {
+    /// The name that KubeVirt and libvirt have for it.
+    pub fn backend_name(self) -> &'static str {
+        match self {
+            Self::Reset => "reset",
+            Self::PowerOff => "poweroff",
+            Self::Shutdown => "shutdown",
+        }
     }
 }
 

@@ -19,9 +19,9 @@ use serde_json::{Map, Value};
 use super::choice::{
     AccessMode, Backend, DeviceKind, DiskBus, DisplayType, EvictionStrategy, FirmwareType,
     GroupScope, HugepageSize, MachineType, NicModel, OsFamily, PowerState, ReclaimPolicy,
-    TaintEffect, TemplateSource, TolerationOperator, VideoModel, VolumeMode,
+    TaintEffect, TemplateSource, TolerationOperator, VideoModel, VolumeMode, WatchdogAction,
 };
-use super::machine::{Affinity, Image, OpenObject, TopologySpreadConstraint};
+use super::machine::{Affinity, Image, OpenObject, Probe, Probes, TopologySpreadConstraint};
 use super::schema;
 use super::template::TemplateContent;
 use crate::bounds;
@@ -99,6 +99,9 @@ pub struct Normalized {
     pub placement: Option<NormalizedPlacement>,
     /// Desired power state: Running or Stopped.
     pub power_state: PowerState,
+    /// Probes of the guest by KubeVirt, with its defaults. Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probes: Option<Probes>,
     /// Template that was merged into the spec, with its content at that time. Absent without a template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<TemplatePin>,
@@ -116,6 +119,9 @@ pub struct Normalized {
     /// Version of the block's layout and semantics.
     #[schemars(range(min = 1))]
     pub version: u32,
+    /// What the watchdog of the virtual hardware does when its timer runs out. Absent: there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watchdog: Option<WatchdogAction>,
 }
 
 /// Serial console of a machine.
@@ -166,6 +172,16 @@ impl Normalized {
     /// Fields of KubeVirt's VirtualMachine beside those that follow from the others.
     pub fn overrides(&self) -> Option<&Map<String, Value>> {
         self.overrides.as_ref().map(|overrides| &overrides.0)
+    }
+
+    /// By what KubeVirt notices whether the guest serves.
+    pub fn readiness_probe(&self) -> Option<&Probe> {
+        self.probes.as_ref()?.readiness.as_deref()
+    }
+
+    /// By what KubeVirt notices whether the guest still works.
+    pub fn liveness_probe(&self) -> Option<&Probe> {
+        self.probes.as_ref()?.liveness.as_deref()
     }
 
     /// Nodes and pods that the machine is placed by.

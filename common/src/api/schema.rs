@@ -86,6 +86,10 @@ text_schemas! {
     TemplateUserData = { "maxLength": TEMPLATE_DATA_MAX }
     /// Free text.
     FreeText = { "maxLength": TEXT_MAX }
+    /// A program or an argument of it.
+    ProbeArgument = { "maxLength": TEXT_MAX }
+    /// The path of an HTTP request.
+    HttpPath = { "minLength": 1, "maxLength": TEXT_MAX, "pattern": "^/[!-~]*$" }
     /// The URL of an image.
     ImageUrl = { "minLength": 1, "maxLength": TEXT_MAX, "pattern": "^(https|http|docker)://.+$" }
     /// A prefix of the URLs of images.

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::cel;
 use super::choice::{BootDevice, Drivers, EvictionStrategy, OsFamily};
 use super::machine::{
-    Console, Device, Disk, Domain, Network, Placement, Resources, TemplateCloudInit,
-    TemplateDisplay,
+    Console, Device, Disk, Domain, Network, Placement, Probes, Resources, TemplateCloudInit,
+    TemplateDisplay, Watchdog,
 };
 use super::schema;
 use crate::bounds;
@@ -84,6 +84,12 @@ pub struct MachineTemplateSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::DEVICES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub devices: Option<Vec<Device>>,
+    /// Watchdog of the virtual hardware, with the fields of a Machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watchdog: Option<Watchdog>,
+    /// Probes of the guest, with the fields of a Machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probes: Option<Probes>,
     /// Virtual hardware, with the fields of a Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<Domain>,
@@ -160,12 +166,18 @@ pub struct TemplateContent {
     /// Where the machines run in relation to others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
+    /// Probes of the template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probes: Option<Probes>,
     /// CPU and memory of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
     /// Time in seconds that the guest has to shut down before its power is cut.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub termination_grace_period_seconds: Option<i64>,
+    /// Watchdog of the template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watchdog: Option<Watchdog>,
 }
 
 impl From<MachineTemplateSpec> for TemplateContent {
@@ -178,6 +190,8 @@ impl From<MachineTemplateSpec> for TemplateContent {
             drivers,
             resources,
             devices,
+            watchdog,
+            probes,
             disks,
             networks,
             boot_order,
@@ -203,8 +217,10 @@ impl From<MachineTemplateSpec> for TemplateContent {
             networks,
             os,
             placement,
+            probes,
             resources,
             termination_grace_period_seconds,
+            watchdog,
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::normalize::{Filled, Item};
 use crate::violation::{Findings, Kind, Violation};
 
 use super::rule::{Check, Lookup, rules};
-use super::{affinity, disks, hardware, machine, placement};
+use super::{affinity, disks, hardware, machine, placement, probes};
 
 rules! {
     "libvirt" Check::Lookup(bound_volumes), on MACHINES, Always {
@@ -54,6 +54,12 @@ rules! {
         Refuse HardwareNeedsKubevirt = "A Machine on libvirt requests dedicated CPUs or devices of a node."
             because "A LibvirtHost offers neither processors nor devices to single machines."
             fix "Drop the field, or use `backend: kubevirt`."
+            crd Some,
+    }
+    "libvirt" Check::Lookup(health_probes), on MACHINES, Always {
+        Refuse ProbesNeedKubevirt = "A Machine on libvirt has probes."
+            because "Nothing probes a guest on a libvirt host."
+            fix "Drop `probes`, and let the guest watch itself with `watchdog`; or use `backend: kubevirt`."
             crd Some,
     }
     "libvirt" Check::Lookup(ignored_fields), on MACHINES, Always {
@@ -166,6 +172,18 @@ fn hardware_of_nodes(
     }
     if devices.value.is_some_and(|devices| !devices.is_empty()) {
         refuse(lookup, devices.path, code, why, findings);
+    }
+}
+
+/// Rule [`Code::ProbesNeedKubevirt`].
+fn health_probes(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    let probes = [
+        probes::readiness(lookup.merged),
+        probes::liveness(lookup.merged),
+    ];
+    for probe in probes.iter().filter(|probe| probe.value.is_some()) {
+        let why = "nothing probes a guest on a libvirt host; drop it, and let the guest watch itself with watchdog";
+        refuse(lookup, probe.path, Code::ProbesNeedKubevirt, why, findings);
     }
 }
 

@@ -6,8 +6,8 @@ use crate::api::machine::{CloudInit, OpenObject};
 use crate::bounds::{
     AFFINITY_ITEMS_MAX, CARD_ADDRESSES_MAX, CDROMS_MAX, DEVICES_MAX, DISKS_MAX, DNS_MAX,
     HOST_CLASSES_MAX, HOST_NETWORKS_MAX, HOST_SOURCES_MAX, HOST_VLANS_MAX, LABELS_MAX,
-    NETWORKS_MAX, POLICY_ITEMS_MAX, RANGES_MAX, SEARCH_DOMAINS_MAX, SUBNETS_MAX, TEXT_MAX,
-    TOLERATIONS_MAX,
+    NETWORKS_MAX, POLICY_ITEMS_MAX, PROBE_ARGUMENTS_MAX, RANGES_MAX, SEARCH_DOMAINS_MAX,
+    SUBNETS_MAX, TEXT_MAX, TOLERATIONS_MAX,
 };
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -79,6 +79,7 @@ pub(crate) fn truncate_machine(spec: &mut Json<'_>, findings: &mut Findings) {
             }
         }
     }
+    commands(spec, findings);
     if let Some(Json::List(order)) = spec.get_mut("bootOrder") {
         order.truncate(BOOT_ORDER_CHECKED_MAX);
     }
@@ -97,6 +98,20 @@ pub(crate) fn truncate_machine(spec: &mut Json<'_>, findings: &mut Findings) {
                 let location = Location::from(FieldPath::item("disks", index, "selector"));
                 keys(selector, location, "matchLabels", findings);
             }
+        }
+    }
+}
+
+/// Rule [`Code::TooMany`] for the commands of probes.
+fn commands(spec: &mut Json<'_>, findings: &mut Findings) {
+    for (probe, path) in [
+        ("readiness", "probes.readiness.exec.command"),
+        ("liveness", "probes.liveness.exec.command"),
+    ] {
+        let probes = spec.get_mut("probes");
+        let exec = probes.and_then(|it| it.get_mut(probe)?.get_mut("exec"));
+        if let Some(Json::List(list)) = exec.and_then(|it| it.get_mut("command")) {
+            truncate(list, FieldPath::field(path), PROBE_ARGUMENTS_MAX, findings);
         }
     }
 }

@@ -26,6 +26,7 @@ mod firmware;
 pub(crate) mod form;
 pub(crate) mod guest_os;
 pub(crate) mod hardware;
+mod health;
 mod hosts;
 mod image_names;
 mod image_url;
@@ -48,6 +49,7 @@ mod offered;
 mod overrides;
 mod placement;
 mod policies;
+mod probes;
 mod quantities;
 mod references;
 mod room;
@@ -111,6 +113,8 @@ pub const ALL: &[&[Rule]] = &[
     guest_os::RULES,
     sizing::RULES,
     hardware::RULES,
+    health::RULES,
+    probes::RULES,
     disks::lists::RULES,
     disks::RULES,
     disks::existing::RULES,
@@ -142,11 +146,12 @@ pub const ALL: &[&[Rule]] = &[
 ];
 
 /// The families, in the order of the documentation. Each has a table of cases of its name.
-pub const FAMILIES: [&str; 22] = [
+pub const FAMILIES: [&str; 23] = [
     "form",
     "references",
     "sizing",
     "hardware",
+    "health",
     "disks",
     "networks",
     "boot",
@@ -355,6 +360,7 @@ pub(crate) fn resolve(
         }
         .if_any(),
         overrides: parts.overrides,
+        probes: parts.probes.if_any(),
         power_state: parts.power_state?,
         guest_shutdown_stops: merged.user().guest_shutdown_stops.unwrap_or(false),
         cpu: parts.cpu?,
@@ -376,6 +382,7 @@ pub(crate) fn resolve(
         cdroms: parts.cdroms?,
         networks: parts.networks?,
         node_selector: merged.user().node_selector.clone().unwrap_or_default(),
+        watchdog: parts.watchdog,
     })
 }
 

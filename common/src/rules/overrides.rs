@@ -50,7 +50,7 @@ rules! {
 }
 
 /// Fields of a VirtualMachine that this operator writes or needs, and the field of the Machine that decides each.
-const MODELLED: [(&str, &str); 36] = [
+const MODELLED: [(&str, &str); 39] = [
     ("apiVersion", ""),
     ("kind", ""),
     ("metadata", "metadata.labels"),
@@ -86,6 +86,10 @@ const MODELLED: [(&str, &str); 36] = [
         "spec.template.spec.domain.cpu.threads",
         "spec.resources.cpu",
     ),
+    (
+        "spec.template.spec.domain.devices.watchdog",
+        "spec.watchdog",
+    ),
     ("spec.template.spec.domain.devices", "spec.devices"),
     ("spec.template.spec.domain.features", "spec.domain.features"),
     ("spec.template.spec.domain.firmware", "spec.domain.firmware"),
@@ -97,12 +101,14 @@ const MODELLED: [(&str, &str); 36] = [
         "spec.template.spec.evictionStrategy",
         "spec.evictionStrategy",
     ),
+    ("spec.template.spec.livenessProbe", "spec.probes.liveness"),
     ("spec.template.spec.networks", "spec.networks"),
     ("spec.template.spec.nodeSelector", "spec.nodeSelector"),
     (
         "spec.template.spec.priorityClassName",
         "spec.placement.priorityClassName",
     ),
+    ("spec.template.spec.readinessProbe", "spec.probes.readiness"),
     (
         "spec.template.spec.terminationGracePeriodSeconds",
         "spec.terminationGracePeriodSeconds",
@@ -120,13 +126,12 @@ const MODELLED: [(&str, &str); 36] = [
 ];
 
 /// Devices that the Machine does not have and that no other field decides.
-const OPEN_DEVICES: [&str; 6] = [
+const OPEN_DEVICES: [&str; 5] = [
     "spec.template.spec.domain.devices.blockMultiQueue",
     "spec.template.spec.domain.devices.disableHotplug",
     "spec.template.spec.domain.devices.downwardMetrics",
     "spec.template.spec.domain.devices.panicDevices",
     "spec.template.spec.domain.devices.sound",
-    "spec.template.spec.domain.devices.watchdog",
 ];
 
 /// Where the overrides are.

@@ -20,9 +20,10 @@ use super::cloud_init::schema::CloudInitSchema;
 use super::libvirthosts::intent::HostIntent;
 use crate::api::choice::{
     Backend, BootDevice, EvictionStrategy, MachineType, OsFamily, PowerState, ReclaimPolicy,
+    WatchdogAction,
 };
 use crate::api::kind::ObjectKind;
-use crate::api::machine::{Affinity, MachineSpec, OpenObject, TopologySpreadConstraint};
+use crate::api::machine::{Affinity, MachineSpec, OpenObject, Probes, TopologySpreadConstraint};
 use crate::api::machine_image::{MachineImageSpec, PinnedImage};
 use crate::api::machine_policy::MachinePolicySpec;
 use crate::api::network::NetworkConfigurationSpec;
@@ -363,6 +364,9 @@ pub(crate) struct Parts {
     pub(crate) spread: Vec<TopologySpreadConstraint>,
     /// Also `None` for a Machine that overrides nothing.
     pub(crate) overrides: Option<OpenObject>,
+    pub(crate) probes: Probes,
+    /// Also `None` for a Machine without one.
+    pub(crate) watchdog: Option<WatchdogAction>,
     /// Also `None` for a Machine that names none.
     pub(crate) priority_class: Option<String>,
     /// Also `None` for a Machine that says nothing about it.

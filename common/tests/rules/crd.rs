@@ -12,7 +12,7 @@ use crate::harness::kind_name;
 use crate::paths::schema;
 
 /// The beginning of each CEL rule's message, and the codes under which the webhook refuses the same.
-const CEL: [(&str, &[Code]); 68] = [
+const CEL: [(&str, &[Code]); 71] = [
     ("an answer file is in place of", &[Code::SysprepExclusive]),
     ("persistent needs efi", &[Code::PersistentNeedsEfi]),
     (
@@ -159,6 +159,15 @@ const CEL: [(&str, &[Code]); 68] = [
     (
         "there is no VirtualMachine on libvirt",
         &[Code::OverridesNeedKubevirt],
+    ),
+    (
+        "nothing probes a guest on a libvirt host",
+        &[Code::ProbesNeedKubevirt],
+    ),
+    ("a probe is made by exactly one of", &[Code::InvalidProbe]),
+    (
+        "the successThreshold of liveness is 1",
+        &[Code::InvalidProbe],
     ),
     ("a disk with remove: true", &[Code::RemovedDiskHasFields]),
     (

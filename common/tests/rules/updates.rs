@@ -55,12 +55,15 @@ fn placed(field: Field) -> Value {
     }
 }
 
-/// A field of what the machine has of its node or host for itself.
+/// A field of what the machine has of its node or host for itself, or of how a guest that no longer works is noticed.
 fn of_node(field: Field) -> Value {
     match field {
         Field::CpuModel => json!({"resources": {"cpu": {"model": "Skylake-Server"}}}),
         Field::DedicatedCpu => json!({"resources": {"cpu": {"dedicated": true}}}),
         Field::Hugepages => json!({"resources": {"memory": {"hugepages": "2Mi"}}}),
+        Field::Watchdog => json!({"watchdog": {"action": "PowerOff"}}),
+        Field::Readiness => json!({"probes": {"readiness": {"tcpSocket": {"port": 22}}}}),
+        Field::Liveness => json!({"probes": {"liveness": {"guestAgentPing": {}}}}),
         _ => json!({"devices": [{"name": "gpu", "deviceName": "nvidia.com/A100"}]}),
     }
 }
@@ -91,14 +94,51 @@ fn bootloader(field: Field) -> Value {
     json!({"domain": {"firmware": {"bootloader": bootloader}}})
 }
 
+/// A list of the spec with an item of it changed.
+fn item(list: &str, index: usize, patch: &Value) -> Value {
+    let mut items = before()[list].clone();
+    merge_patch(&mut items[index], patch);
+    json!({ list: items })
+}
+
+fn without_first(list: &str) -> Value {
+    json!({list: before()[list].as_array().unwrap()[1..]})
+}
+
+/// The disks with a field of one changed, or without one.
+fn disk(field: Field) -> Value {
+    match field {
+        Field::DiskReclaimPolicy => item("disks", 0, &json!({"reclaimPolicy": "Retain"})),
+        Field::DiskSize => item("disks", 0, &json!({"size": "20Gi"})),
+        Field::Disk => without_first("disks"),
+        Field::DiskRemove => item(
+            "disks",
+            0,
+            &json!({"name": "root", "remove": true, "size": null}),
+        ),
+        Field::DiskBus => item("disks", 0, &json!({"bus": "sata"})),
+        Field::DiskSerial => item("disks", 0, &json!({"serial": "other"})),
+        Field::DiskStorageClass => item("disks", 0, &json!({"storageClass": "fast-ssd"})),
+        Field::DiskAccessMode => item(
+            "disks",
+            0,
+            &json!({"accessMode": "ReadWriteMany", "volumeMode": "Block"}),
+        ),
+        Field::DiskVolumeMode => item("disks", 0, &json!({"volumeMode": "Block"})),
+        Field::DiskImage => item("disks", 3, &json!({"image": null})),
+        Field::DiskSelector => item(
+            "disks",
+            2,
+            &json!({"selector": {"matchLabels": {"tier": "b"}}}),
+        ),
+        Field::DiskClaimName => item("disks", 4, &json!({"claimName": "iso"})),
+        Field::DiskShareable => item("disks", 4, &json!({"shareable": true})),
+        _ => item("disks", 1, &json!({"volumeName": "pv-2"})),
+    }
+}
+
 /// The spec with a field of it changed. A list is changed by index.
 fn changed(field: Field) -> Value {
-    let item = |list: &str, index: usize, patch: Value| {
-        let mut items = before()[list].clone();
-        merge_patch(&mut items[index], &patch);
-        json!({ list: items })
-    };
-    let without_first = |list: &str| json!({list: before()[list].as_array().unwrap()[1..]});
     let cpu = |patch: Value| json!({"resources": {"cpu": patch}});
     let memory = |patch: Value| json!({"resources": {"memory": patch}});
     let cloud_init = |patch: Value| json!({ "cloudInit": patch });
@@ -110,32 +150,36 @@ fn changed(field: Field) -> Value {
         Field::PowerState => json!({"powerState": "Stopped"}),
         Field::GuestShutdownStops => json!({"guestShutdownStops": true}),
         Field::DeletionProtection => json!({"deletionProtection": true}),
-        Field::DiskReclaimPolicy => item("disks", 0, json!({"reclaimPolicy": "Retain"})),
         Field::CdromImage => item(
             "cdroms",
             0,
-            json!({"image": {"persistentVolumeClaim": "golden"}}),
+            &json!({"image": {"persistentVolumeClaim": "golden"}}),
         ),
-        Field::DiskSize => item("disks", 0, json!({"size": "20Gi"})),
+        Field::DiskReclaimPolicy
+        | Field::DiskSize
+        | Field::Disk
+        | Field::DiskRemove
+        | Field::DiskBus
+        | Field::DiskSerial
+        | Field::DiskStorageClass
+        | Field::DiskAccessMode
+        | Field::DiskVolumeMode
+        | Field::DiskImage
+        | Field::DiskSelector
+        | Field::DiskClaimName
+        | Field::DiskShareable
+        | Field::DiskVolumeName => disk(field),
         Field::Cores => cpu(json!({"cores": 4})),
         Field::Threads => cpu(json!({"threads": 2})),
         Field::Sockets => cpu(json!({"sockets": 2})),
         Field::MaxSockets => cpu(json!({"maxSockets": 2})),
         Field::MemorySize => memory(json!({"size": "8Gi"})),
         Field::MaxMemorySize => memory(json!({"maxSize": "8Gi"})),
-        Field::Disk => without_first("disks"),
-        Field::DiskRemove => item(
-            "disks",
-            0,
-            json!({"name": "root", "remove": true, "size": null}),
-        ),
-        Field::DiskBus => item("disks", 0, json!({"bus": "sata"})),
-        Field::DiskSerial => item("disks", 0, json!({"serial": "other"})),
         Field::Nic => without_first("networks"),
-        Field::NicNetwork => item("networks", 1, json!({"networkName": "storage-network"})),
-        Field::NicModel => item("networks", 0, json!({"model": "e1000"})),
-        Field::NicMac => item("networks", 0, json!({"macAddress": "52:54:00:00:00:01"})),
-        Field::NicAddresses => item("networks", 1, json!({"ipAddresses": ["10.0.0.6"]})),
+        Field::NicNetwork => item("networks", 1, &json!({"networkName": "storage-network"})),
+        Field::NicModel => item("networks", 0, &json!({"model": "e1000"})),
+        Field::NicMac => item("networks", 0, &json!({"macAddress": "52:54:00:00:00:01"})),
+        Field::NicAddresses => item("networks", 1, &json!({"ipAddresses": ["10.0.0.6"]})),
         Field::BootOrder => json!({"bootOrder": ["network", "disk"]}),
         Field::Cdrom => json!({"cdroms": []}),
         Field::Acpi => json!({"domain": {"features": {"acpi": false}}}),
@@ -166,30 +210,20 @@ fn changed(field: Field) -> Value {
         | Field::Affinity
         | Field::TopologySpread
         | Field::PriorityClass => placed(field),
-        Field::CpuModel | Field::DedicatedCpu | Field::Hugepages | Field::Devices => of_node(field),
+        Field::CpuModel
+        | Field::DedicatedCpu
+        | Field::Hugepages
+        | Field::Devices
+        | Field::Watchdog
+        | Field::Readiness
+        | Field::Liveness => of_node(field),
         Field::BackendOverrides => overridden(),
         Field::Clock => json!({"domain": {"clock": {"timezone": "Europe/Oslo"}}}),
         Field::GracePeriod => json!({"terminationGracePeriodSeconds": 600}),
         Field::Tpm => json!({"domain": {"devices": {"tpm": {}}}}),
         Field::Backend => json!({"backend": "libvirt"}),
-        Field::DiskStorageClass => item("disks", 0, json!({"storageClass": "fast-ssd"})),
-        Field::DiskAccessMode => item(
-            "disks",
-            0,
-            json!({"accessMode": "ReadWriteMany", "volumeMode": "Block"}),
-        ),
-        Field::DiskVolumeMode => item("disks", 0, json!({"volumeMode": "Block"})),
-        Field::DiskImage => item("disks", 3, json!({"image": null})),
-        Field::DiskSelector => item(
-            "disks",
-            2,
-            json!({"selector": {"matchLabels": {"tier": "b"}}}),
-        ),
-        Field::DiskClaimName => item("disks", 4, json!({"claimName": "iso"})),
-        Field::DiskShareable => item("disks", 4, json!({"shareable": true})),
-        Field::DiskVolumeName => item("disks", 1, json!({"volumeName": "pv-2"})),
-        Field::CdromSize => item("cdroms", 0, json!({"size": "2Gi"})),
-        Field::CdromStorageClass => item("cdroms", 0, json!({"storageClass": "fast-ssd"})),
+        Field::CdromSize => item("cdroms", 0, &json!({"size": "2Gi"})),
+        Field::CdromStorageClass => item("cdroms", 0, &json!({"storageClass": "fast-ssd"})),
     };
     let mut spec = before();
     merge_patch(&mut spec, &patch);
@@ -234,6 +268,8 @@ fn exists(field: Field, backend: Backend) -> bool {
             | Field::TopologySpread
             | Field::DedicatedCpu
             | Field::Devices
+            | Field::Readiness
+            | Field::Liveness
             | Field::BackendOverrides
     );
     // KubeVirt has one machine type, and its screens take no password.

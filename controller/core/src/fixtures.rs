@@ -81,6 +81,8 @@ pub fn block() -> Normalized {
             max_sockets: 1,
         },
         hardware: None,
+        watchdog: None,
+        probes: None,
         overrides: None,
         memory: NormalizedMemory {
             size: Bytes::mib(2048),

@@ -1,4 +1,4 @@
-//! The firmware and the CPU model that the guest reports. EFI needs more memory than a BIOS to unpack a kernel.
+//! The firmware and the CPU model that the guest reports, and its watchdog. EFI needs more memory than a BIOS to unpack a kernel.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use lab::objects::condition;
 use crate::environment::{Environment, root};
 
 #[tokio::test]
-async fn the_guest_reports_the_requested_firmware_and_cpu_model() {
+async fn the_guest_has_the_requested_firmware_cpu_model_and_watchdog() {
     let Some(env) = Environment::new().await else {
         return;
     };
@@ -19,6 +19,7 @@ async fn the_guest_reports_the_requested_firmware_and_cpu_model() {
         let spec = json!({
             "resources": {"cpu": {"cores": 1, "model": "Nehalem"}, "memory": {"size": "512Mi"}},
             "domain": {"firmware": {"bootloader": {"efi": true, "secureBoot": secure}}},
+            "watchdog": {"action": "PowerOff"},
         });
         env.apply(name, &spec).await;
     }
@@ -29,20 +30,25 @@ async fn the_guest_reports_the_requested_firmware_and_cpu_model() {
         assert_eq!(report.firmware, "efi", "{name}");
         assert_eq!(report.secure_boot, u8::from(secure), "{name}");
         assert!(report.cpu.contains("Nehalem"), "{report:?}");
+        let live = env.virsh(&["dumpxml", &env.domain(name).await]).await;
+        let watchdog = "<watchdog model='i6300esb' action='poweroff'>";
+        assert!(live.contains(watchdog), "{live}");
         let machine = env.machines().get(name).await.unwrap();
         assert_eq!(machine["status"]["pendingChanges"], Value::Null);
     }
-    // Another model is written into the definition, and the guest has it from its next start on.
+    // Another model and action are written into the definition, and the guest has them from its next start on.
     let other = json!({
         "resources": {"cpu": {"cores": 1, "model": "Westmere"}, "memory": {"size": "512Mi"}},
         "domain": {"firmware": {"bootloader": {"efi": true, "secureBoot": false}}},
+        "watchdog": {"action": "Reset"},
     });
     env.apply("efi", &other).await;
-    let change = json!({
-        "field": "cpu.model", "current": "Nehalem", "desired": "Westmere", "action": "Restart",
-    });
-    env.until("efi", "to have the model pending", |it| {
-        it["status"]["pendingChanges"] == json!([change])
+    let changes = json!([
+        {"field": "cpu.model", "current": "Nehalem", "desired": "Westmere", "action": "Restart"},
+        {"field": "watchdog", "current": "PowerOff", "desired": "Reset", "action": "Restart"},
+    ]);
+    env.until("efi", "to have both pending", |it| {
+        it["status"]["pendingChanges"] == changes
     })
     .await;
     // Deleting a Machine deletes its NVRAM file, so that another Machine of that name does not get it.

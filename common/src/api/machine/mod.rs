@@ -5,9 +5,11 @@ mod cloud_init;
 mod device;
 mod display;
 mod domain;
+mod health;
 mod network;
 mod overrides;
 mod placement;
+mod probes;
 mod resources;
 mod storage;
 
@@ -28,9 +30,11 @@ pub use self::display::{Console, Display, LocalSecretRef, TemplateDisplay};
 pub use self::domain::{
     Bootloader, Domain, DomainClock, DomainDevices, Features, FirmwareIntent, MachineKind, Tpm,
 };
+pub use self::health::Watchdog;
 pub use self::network::Network;
 pub use self::overrides::BackendOverrides;
 pub use self::placement::{AntiAffinityGroup, Placement, Toleration};
+pub use self::probes::{ExecProbe, GuestAgentPing, HttpProbe, Probe, Probes, TcpProbe};
 pub use self::resources::{Cpu, Memory, Resources};
 pub use self::storage::{Cdrom, Disk, Image, ImageSecretRef, VolumeSelector};
 
@@ -148,6 +152,14 @@ pub struct MachineSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::DEVICES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub devices: Option<Vec<Device>>,
+
+    /// Watchdog of the virtual hardware. The machine has one where watchdog is written, also in the template. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watchdog: Option<Watchdog>,
+
+    /// Probes of the guest. On KubeVirt only. Default of each probe: the template's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probes: Option<Probes>,
 
     /// Data that cloud-init reads inside the guest at its first boot. User data and network configuration of the
     /// template apply as a whole if the machine has none of its own; metadata is merged by key. Default: none.

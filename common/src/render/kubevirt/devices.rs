@@ -1,8 +1,8 @@
 //! Disks, CD-ROM drives and network cards, each with its volume or network.
 
 use super::types::{
-    ClaimSource, Devices, Disk, DiskTarget, HostDevice, Input, Interface, Multus, Network, Present,
-    Tpm, Video, Volume,
+    ClaimSource, Devices, Disk, DiskTarget, HostDevice, I6300esb, Input, Interface, Multus,
+    Network, Present, Tpm, Video, Volume, Watchdog,
 };
 use super::volume::{claim_of_medium, medium};
 use crate::api::choice::{
@@ -182,6 +182,12 @@ pub(super) fn devices(block: &Normalized, disks: Vec<Disk>, interfaces: Vec<Inte
         rng: Some(Present {}),
         tpm: block.tpm.map(|tpm| Tpm {
             persistent: Some(tpm.persistent),
+        }),
+        watchdog: block.watchdog.map(|action| Watchdog {
+            name: "watchdog".into(),
+            i6300esb: Some(I6300esb {
+                action: action.backend_name().to_owned(),
+            }),
         }),
     }
 }

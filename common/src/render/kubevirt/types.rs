@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
-use crate::api::machine::{Affinity, TopologySpreadConstraint};
+use crate::api::machine::{Affinity, Probe, TopologySpreadConstraint};
 use crate::names;
 
 macro_rules! objects {
@@ -37,6 +38,13 @@ fn own_annotations<'de, D: Deserializer<'de>>(
     let mut map = BTreeMap::<String, String>::deserialize(deserializer)?;
     map.retain(|key, _| names::is_ours(key));
     Ok(map)
+}
+
+/// Reads a probe of the form that this operator writes. Others may write ports by name, and must not keep the rest of the
+/// object from being read.
+fn known_probe<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<Probe>>, D::Error> {
+    let probe = Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(probe).ok())
 }
 
 /// An object without fields: its presence is the setting.
@@ -115,12 +123,18 @@ objects! {
         domain: Domain,
         /// What KubeVirt does with the guest when its node is drained.
         eviction_strategy: String,
+        /// By what KubeVirt notices whether the guest still works; absent: by nothing.
+        #[serde(deserialize_with = "known_probe")]
+        liveness_probe: Option<Box<Probe>>,
         /// Networks, one per interface of the domain.
         networks: Vec<Network>,
         /// Labels of the nodes that the guest may run on.
         node_selector: BTreeMap<String, String>,
         /// Name of the PriorityClass of the guest's pod; empty: the cluster's default.
         priority_class_name: String,
+        /// By what KubeVirt notices whether the guest serves; absent: by nothing.
+        #[serde(deserialize_with = "known_probe")]
+        readiness_probe: Option<Box<Probe>>,
         /// Seconds from the request to shut down until the power is cut; absent: KubeVirt's default.
         termination_grace_period_seconds: Option<u32>,
         /// Taints of nodes that the pod of the guest tolerates.
@@ -337,6 +351,20 @@ objects! {
         tpm: Option<Tpm>,
         /// Graphics card; absent: KubeVirt chooses.
         video: Option<Video>,
+        /// Watchdog of the virtual hardware; absent: none.
+        watchdog: Option<Watchdog>,
+    }
+    /// A watchdog of the virtual hardware.
+    Watchdog {
+        /// Name of the device.
+        name: String,
+        /// Its model.
+        i6300esb: Option<I6300esb>,
+    }
+    /// An Intel 6300ESB, the watchdog that guests on x86-64 have drivers for.
+    I6300esb {
+        /// What happens when its timer runs out: `reset`, `poweroff` or `shutdown`.
+        action: String,
     }
     /// An input device.
     Input {

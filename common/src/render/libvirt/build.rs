@@ -80,6 +80,7 @@ pub fn domain(input: &DomainInput<'_>) -> Domain {
             max_size: memory(block.memory.max_size),
         },
         hugepages: block.hugepages(),
+        watchdog: block.watchdog,
         machine: block.machine_type.as_str().to_owned(),
         firmware: Firmware {
             secure_boot: (kind == FirmwareType::Efi).then(|| secure_boot.unwrap_or_default()),

@@ -124,6 +124,8 @@ impl Domain {
             Some(_) => "not persistent",
         };
         differences.restart("tpm", tpm(running), tpm(self));
+        let watchdog = |it: &Self| it.watchdog.map_or("none", |action| action.as_str());
+        differences.restart("watchdog", watchdog(running), watchdog(self));
         let zone = |it: &Self| it.timezone.clone().unwrap_or_else(|| "UTC".to_owned());
         differences.restart("clock.timezone", zone(running), zone(self));
         let (current, desired) = (running.features, self.features);

@@ -10,7 +10,7 @@ use super::display::{Display, log_element};
 use super::limits;
 use super::metadata::DomainMetadata;
 use super::xml::Element;
-use crate::api::choice::{Choice as _, CpuMode, FirmwareType, HugepageSize};
+use crate::api::choice::{Choice as _, CpuMode, FirmwareType, HugepageSize, WatchdogAction};
 use crate::api::normalized::{
     Firmware, NormalizedCpu, NormalizedFeatures, NormalizedMemory, NormalizedTpm,
 };
@@ -34,6 +34,9 @@ const HYPERV_KVM: [&str; 8] = [
 ];
 /// Elements of the PCI devices that every domain has exactly once.
 pub(super) const SINGLE_DEVICES: [&str; 3] = ["video", "memballoon", "rng"];
+
+/// Model of the watchdog. Both machine types have PCI, which it needs, and KubeVirt has the same one.
+pub(super) const WATCHDOG_MODEL: &str = "i6300esb";
 
 /// Hypervisor of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +91,8 @@ pub struct Domain {
     /// Emulated TPM 2.0; libvirt keeps the content of a persistent one when the domain is undefined, unless it is told
     /// otherwise.
     pub tpm: Option<NormalizedTpm>,
+    /// What the watchdog, an i6300esb, does when its timer runs out; `None`: there is none.
+    pub watchdog: Option<WatchdogAction>,
     /// Time zone of the hardware clock; `None`: UTC.
     pub timezone: Option<String>,
     /// ACPI, APIC and Hyper-V enlightenments.
@@ -102,7 +107,7 @@ pub struct Domain {
     pub display: Display,
     /// Path of the file with the output of the serial console; `None`: it is not kept.
     pub console_log: Option<String>,
-    /// Addresses of the devices that exist exactly once, by element name, such as `rng`.
+    /// Addresses of the devices that exist at most once, by element name, such as `rng`.
     pub addresses: BTreeMap<String, Address>,
     /// Whether the guest has a quota of CPU time: see [`GuestLimits`](super::GuestLimits).
     pub vcpu_quota: bool,
@@ -304,6 +309,10 @@ impl Domain {
             .child(single("memballoon", balloon))
             .child(single("rng", rng))
             .children(self.tpm.map(tpm))
+            .children(
+                self.watchdog
+                    .map(|action| single("watchdog", watchdog(action))),
+            )
     }
 }
 
@@ -318,6 +327,12 @@ fn tpm(tpm: NormalizedTpm) -> Element {
         backend
     };
     Element::new("tpm").attr("model", "tpm-crb").child(backend)
+}
+
+fn watchdog(action: WatchdogAction) -> Element {
+    Element::new("watchdog")
+        .attr("model", WATCHDOG_MODEL)
+        .attr("action", action.backend_name())
 }
 
 fn hugepages(size: HugepageSize) -> Element {

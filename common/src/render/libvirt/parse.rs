@@ -6,11 +6,11 @@ use roxmltree::Node;
 
 use super::devices::{Address, Controller, Disk, Nic};
 use super::display::{Display, console_log};
-use super::domain::{Domain, SINGLE_DEVICES, VirtType, kib};
+use super::domain::{Domain, SINGLE_DEVICES, VirtType, WATCHDOG_MODEL, kib};
 use super::limits::has_vcpu_quota;
 use super::metadata::DomainMetadata;
 use super::xml::{self, XmlError, all, attribute, find, text, value};
-use crate::api::choice::{Choice as _, CpuMode, FirmwareType, HugepageSize};
+use crate::api::choice::{Choice as _, CpuMode, FirmwareType, HugepageSize, WatchdogAction};
 use crate::api::normalized::{
     Firmware, NormalizedCpu, NormalizedFeatures, NormalizedMemory, NormalizedTpm,
 };
@@ -34,6 +34,10 @@ impl Domain {
             let device = find(devices, &[name])?;
             Some(((*name).to_owned(), Address::parse(device)?))
         };
+        let watchdog = watchdog(devices);
+        let watchdog_address = watchdog
+            .and_then(Address::parse)
+            .map(|address| ("watchdog".to_owned(), address));
         let domain = Self {
             name: required("name")?.to_owned(),
             uuid: value("uuid", required("uuid")?)?,
@@ -61,6 +65,7 @@ impl Domain {
             tpm: find(devices, &["tpm", "backend"]).map(|backend| NormalizedTpm {
                 persistent: backend.attribute("persistent_state") == Some("yes"),
             }),
+            watchdog: watchdog.and_then(watchdog_action),
             timezone: attribute(root, &["clock"], "timezone").map(ToOwned::to_owned),
             features: NormalizedFeatures {
                 acpi: features("acpi"),
@@ -78,7 +83,11 @@ impl Domain {
                 .collect::<Result<_, _>>()?,
             display: Display::parse(root, devices),
             console_log: console_log(devices),
-            addresses: SINGLE_DEVICES.iter().filter_map(address).collect(),
+            addresses: SINGLE_DEVICES
+                .iter()
+                .filter_map(address)
+                .chain(watchdog_address)
+                .collect(),
             vcpu_quota: has_vcpu_quota(root),
         };
         Ok(domain.sorted())
@@ -119,6 +128,17 @@ fn hugepages(root: Node<'_, '_>) -> Option<HugepageSize> {
     let page = attribute(root, &["memoryBacking", "hugepages", "page"], "size")?;
     let size = |size: &HugepageSize| kib(size.bytes()).to_string() == page;
     HugepageSize::ALL.iter().copied().find(size)
+}
+
+/// The watchdog of this operator. libvirt adds that of the chipset, an itco, to machines of the type q35.
+fn watchdog<'a, 'input>(devices: Node<'a, 'input>) -> Option<Node<'a, 'input>> {
+    all(devices, "watchdog").find(|it| it.attribute("model") == Some(WATCHDOG_MODEL))
+}
+
+fn watchdog_action(watchdog: Node<'_, '_>) -> Option<WatchdogAction> {
+    let action = watchdog.attribute("action")?;
+    let is_named = |choice: &WatchdogAction| choice.backend_name() == action;
+    WatchdogAction::ALL.iter().copied().find(is_named)
 }
 
 fn firmware(root: Node<'_, '_>) -> Firmware {

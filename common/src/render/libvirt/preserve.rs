@@ -31,6 +31,9 @@ impl Domain {
         if !self.display.has_video() {
             self.addresses.remove("video");
         }
+        if self.watchdog.is_none() {
+            self.addresses.remove("watchdog");
+        }
         self.controllers = controllers(self.controllers, &current.controllers);
         for disk in &mut self.disks {
             let is_same = |it: &&Disk| it.alias == disk.alias && it.bus == disk.bus;

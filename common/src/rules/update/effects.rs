@@ -101,6 +101,9 @@ effects! {
     DedicatedCpu      "resources.cpu.dedicated"     Restart              Refused,
     Hugepages         "resources.memory.hugepages"  Restart              Restart,
     Devices           "devices"                     Restart              Refused,
+    Watchdog          "watchdog"                    Restart              Restart,
+    Readiness         "probes.readiness"            Restart              Refused,
+    Liveness          "probes.liveness"             Restart              Refused,
     // The guest loses a removed disk with this effect; its volume is kept, see `kept`.
     Disk              "disks[].name"                Restart              LiveOrRestart,
     DiskRemove        "disks[].remove"              Restart              LiveOrRestart,

@@ -1,4 +1,4 @@
-//! Warnings of changes of features, hardware of the node, firmware state and placement, which are rules of
+//! Warnings of changes of features, hardware of the node, watchdog and probes, firmware state and placement, which are rules of
 //! [`Code::RestartRequired`](crate::code::Code::RestartRequired).
 
 use std::collections::BTreeMap;
@@ -8,7 +8,9 @@ use crate::api::normalized::{Normalized, devices_text};
 use crate::field_path::FieldPath;
 use crate::normalize::Merged;
 use crate::render::kubevirt::{tolerations, tolerations_text};
-use crate::rules::{affinity, clock, firmware, hardware, machine, placement, state};
+use crate::rules::{
+    affinity, clock, firmware, hardware, health, machine, placement, probes, state,
+};
 use crate::words::{labels_text, shortened};
 
 use super::effects::Field;
@@ -22,6 +24,7 @@ pub(super) fn warn(
 ) {
     features(merged, old, new, warnings);
     of_node(merged, old, new, warnings);
+    health(merged, old, new, warnings);
     firmware_state(merged, old, new, warnings);
 }
 
@@ -39,6 +42,21 @@ fn of_node(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &m
     let path = hardware::devices(merged).path;
     let change = (devices_text(old.devices()), devices_text(new.devices()));
     warnings.field(Field::Devices, path, change, false);
+}
+
+/// How a guest that no longer works is noticed.
+fn health(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
+    let action = |block: &Normalized| block.watchdog.map_or("none", Choice::as_str);
+    let path = health::watchdog(merged).path;
+    warnings.field(Field::Watchdog, path, (action(old), action(new)), false);
+    if old.readiness_probe() != new.readiness_probe() {
+        let path = probes::readiness(merged).path;
+        warnings.add(Field::Readiness, path, false, "changes");
+    }
+    if old.liveness_probe() != new.liveness_probe() {
+        let path = probes::liveness(merged).path;
+        warnings.add(Field::Liveness, path, false, "changes");
+    }
 }
 
 /// The EFI variables, the TPM, the clock and the time to shut down. A change of the firmware itself is refused while the machine runs.

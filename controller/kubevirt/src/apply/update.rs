@@ -208,7 +208,7 @@ fn differences(desired: &Value, live: &Value, path: &str, found: &mut Vec<String
 
 /// The field of the Machine that decides a field of the VirtualMachine.
 fn machine_field(path: &str) -> Option<&'static str> {
-    const FIELDS: [(&str, &str); 18] = [
+    const FIELDS: [(&str, &str); 21] = [
         ("spec.runStrategy", "spec.powerState"),
         ("spec.template.spec.domain.cpu", "spec.resources.cpu"),
         ("spec.template.spec.domain.memory", "spec.resources.memory"),
@@ -232,6 +232,12 @@ fn machine_field(path: &str) -> Option<&'static str> {
             "spec.template.spec.domain.devices.hostDevices",
             "spec.devices",
         ),
+        (
+            "spec.template.spec.domain.devices.watchdog",
+            "spec.watchdog",
+        ),
+        ("spec.template.spec.readinessProbe", "spec.probes.readiness"),
+        ("spec.template.spec.livenessProbe", "spec.probes.liveness"),
         (
             "spec.template.spec.evictionStrategy",
             "spec.evictionStrategy",

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
-use common::api::choice::{Backend, Choice as _};
+use common::api::choice::{Backend, Choice as _, WatchdogAction};
 use common::api::status::PendingChange;
 use common::labels_text;
 use common::names;
@@ -159,6 +159,17 @@ fn changes(runs: &InstanceSpec, desired: &InstanceSpec) -> Vec<PendingChange> {
         &runs.eviction_strategy,
         &desired.eviction_strategy,
     );
+    let probes = |spec: &InstanceSpec| {
+        [
+            ("probes.readiness", spec.readiness_probe.clone()),
+            ("probes.liveness", spec.liveness_probe.clone()),
+        ]
+    };
+    for (was, (field, desired)) in probes(runs).into_iter().zip(probes(desired)) {
+        if was.1 != desired {
+            changes.field(field, "as it was", "as it is now");
+        }
+    }
     // KubeVirt has a default of its own.
     if let Some(seconds) = desired.termination_grace_period_seconds {
         let current = runs.termination_grace_period_seconds;
@@ -243,6 +254,7 @@ fn hardware(changes: &mut Changes, runs: &Domain, desired: &Domain) {
         Some(_) => "not persistent",
     };
     changes.field("tpm", tpm(runs), tpm(desired));
+    changes.field("watchdog", watchdog(runs), watchdog(desired));
     let zone = |domain: &Domain| {
         let clock = domain.clock.as_ref();
         let zone = clock.and_then(|clock| clock.timezone.clone());
@@ -288,6 +300,16 @@ fn of_node(changes: &mut Changes, runs: &Domain, desired: &Domain) {
             changes.field(&field, &runs.device_name, &desired.device_name);
         },
     );
+}
+
+/// What the watchdog of the guest does.
+fn watchdog(domain: &Domain) -> String {
+    let watchdog = domain.devices.watchdog.as_ref();
+    let model = watchdog.and_then(|watchdog| watchdog.i6300esb.as_ref());
+    let action = model.map(|model| model.action.as_str());
+    let mut choices = WatchdogAction::ALL.iter().copied();
+    let choice = choices.find(|choice| Some(choice.backend_name()) == action);
+    choice.map_or_else(|| "none".to_owned(), |choice| choice.to_string())
 }
 
 fn or_none(text: &str) -> &str {

@@ -39,6 +39,8 @@ pub(super) fn block() -> Normalized {
         cpu: cpu(1, 1, 1),
         memory: memory("2Gi", "2Gi"),
         hardware: None,
+        watchdog: None,
+        probes: None,
         overrides: None,
         machine_type: MachineType::Q35,
         firmware: Firmware {

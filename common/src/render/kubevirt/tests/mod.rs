@@ -3,6 +3,7 @@
 mod cloud_init;
 mod display;
 mod fixtures;
+mod health;
 mod matrix;
 mod schema;
 mod snapshots;

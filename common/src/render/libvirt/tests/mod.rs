@@ -10,3 +10,4 @@ mod preserve;
 mod properties;
 mod real;
 mod seed;
+mod watchdog;

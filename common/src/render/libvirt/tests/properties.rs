@@ -10,7 +10,7 @@ use super::super::{
     VolumeFormat, VolumeRecord,
 };
 use super::fixtures;
-use crate::api::choice::{FirmwareType, HugepageSize, ReclaimPolicy};
+use crate::api::choice::{FirmwareType, HugepageSize, ReclaimPolicy, WatchdogAction};
 use crate::api::normalized::{
     Firmware, NormalizedCpu, NormalizedFeatures, NormalizedMemory, NormalizedTpm,
 };
@@ -208,6 +208,7 @@ fn domain() -> impl Strategy<Value = Domain> {
                 machine: "pc-q35-7.2".into(),
                 firmware,
                 tpm,
+                watchdog: is_kvm.then_some(WatchdogAction::PowerOff),
                 timezone: maximum.then(|| "Europe/Oslo".into()),
                 nvram: has_nvram.then(|| "/var/lib/x & y_VARS.fd".into()),
                 features,

@@ -2,9 +2,11 @@
 
 use common::api::choice::{
     DeviceKind, DiskBus, DisplayType, EvictionStrategy, HugepageSize, PowerState, ReclaimPolicy,
-    TaintEffect, TolerationOperator, VideoModel,
+    TaintEffect, TolerationOperator, VideoModel, WatchdogAction,
 };
-use common::api::machine::{Affinity, NodeAffinity, TopologySpreadConstraint};
+use common::api::machine::{
+    Affinity, GuestAgentPing, NodeAffinity, Probe, Probes, TopologySpreadConstraint,
+};
 use common::api::normalized::{
     Normalized, NormalizedConsole, NormalizedDevice, NormalizedDisplay, NormalizedHardware,
     NormalizedPlacement, NormalizedToleration, NormalizedTpm,
@@ -423,6 +425,15 @@ fn other_hardware_of_the_node_and_another_priority_wait_for_a_restart() {
             ],
             hugepages: Some(HugepageSize::Mebi2),
         });
+        block.watchdog = Some(WatchdogAction::PowerOff);
+        let probe = Probe {
+            guest_agent_ping: Some(GuestAgentPing {}),
+            ..Probe::default()
+        };
+        block.probes = Some(Probes {
+            liveness: Some(Box::new(probe.with_defaults())),
+            readiness: None,
+        });
         let spread = TopologySpreadConstraint {
             max_skew: Some(1),
             ..TopologySpreadConstraint::default()
@@ -438,14 +449,16 @@ fn other_hardware_of_the_node_and_another_priority_wait_for_a_restart() {
         });
     };
     let changed = |field| [field, "as it was", "as it is now", "Restart"];
-    let affinity = changed("placement.affinity");
+    let (affinity, liveness) = (changed("placement.affinity"), changed("probes.liveness"));
     let spread = changed("placement.topologySpreadConstraints");
     let expected = [
         ["cpu.dedicated", "false", "true", "Restart"],
         ["memory.hugepages", "none", "2Mi", "Restart"],
         ["devices[gpu]", "absent", "present", "Restart"],
         ["devices[token]", "absent", "present", "Restart"],
+        ["watchdog", "none", "PowerOff", "Restart"],
         ["placement.priorityClassName", "none", "high", "Restart"],
+        liveness,
         ["cpu.model", "none", "Skylake-Server", "Restart"],
         affinity,
         spread,
@@ -458,13 +471,18 @@ fn other_hardware_of_the_node_and_another_priority_wait_for_a_restart() {
     let field = "devices[gpu].deviceName";
     let expected = [[field, "nvidia.com/A100", "nvidia.com/T4", "Restart"]];
     set(&other_device, &expected);
-    let none = |block: &mut Normalized| (block.hardware, block.placement) = (None, None);
+    let none = |block: &mut Normalized| {
+        (block.hardware, block.placement) = (None, None);
+        (block.watchdog, block.probes) = (None, None);
+    };
     let expected = [
         ["cpu.dedicated", "true", "false", "Restart"],
         ["memory.hugepages", "2Mi", "none", "Restart"],
         ["devices[gpu]", "present", "absent", "Restart"],
         ["devices[token]", "present", "absent", "Restart"],
+        ["watchdog", "PowerOff", "none", "Restart"],
         ["placement.priorityClassName", "high", "none", "Restart"],
+        liveness,
         ["cpu.model", "Skylake-Server", "none", "Restart"],
         affinity,
         spread,
