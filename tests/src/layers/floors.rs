@@ -42,6 +42,7 @@ const BASE: &[&str] = &[
     "image_source",
     "json",
     "mac",
+    "merge_patch",
     "names",
     "quantity",
     "url_prefix",
