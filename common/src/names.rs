@@ -69,6 +69,8 @@ pub const ANNOTATION_LABELS: &str = "machine.vitistack.io/labels";
 pub const ANNOTATION_REFRESH_TEMPLATE: &str = "machine.vitistack.io/refresh-template";
 /// Annotation, written by users: a new value restarts the machine once.
 pub const ANNOTATION_RESTART_REQUESTED: &str = "machine.vitistack.io/restart-requested";
+/// Annotation, written by users: a new value resets the hardware of the running guest once, as a reset button does.
+pub const ANNOTATION_RESET_REQUESTED: &str = "machine.vitistack.io/reset-requested";
 /// Annotation, written by users: a new value moves the running guest to another node once.
 pub const ANNOTATION_MIGRATE_REQUESTED: &str = "machine.vitistack.io/migrate-requested";
 /// Annotation, written by users beside [`ANNOTATION_MIGRATE_REQUESTED`]: the node that the guest is moved to.

@@ -51,7 +51,7 @@ pub use credentials::{Caller, CallerCa, User};
 pub use kubectl::{Helm, Kubectl, Output};
 pub use lab::{CALLER, Lab, Options, WEBHOOK_CONFIGURATION};
 pub use program_under_test::{Binary, ProgramUnderTest, built_here, features, next_release_built};
-pub use simulator::{Admission, Eviction, Scenario, Simulator};
+pub use simulator::{Admission, Eviction, Scenario, Simulator, Subresources};
 pub use third_party::{KubevirtCrds, storage_class, thin_crd};
 
 /// The namespace of the webhook and the controller.

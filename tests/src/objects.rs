@@ -90,6 +90,15 @@ pub const CLASS: Kind = Kind {
 };
 /// A ResourceQuota.
 pub const QUOTA: Kind = core("ResourceQuota", "resourcequotas");
+/// A Service.
+pub const SERVICE: Kind = core("Service", "services");
+/// A group of the API that another server serves, which has no namespace.
+pub const API_SERVICE: Kind = Kind {
+    group: "apiregistration.k8s.io",
+    version: "v1",
+    name: "APIService",
+    plural: "apiservices",
+};
 /// A Secret.
 pub const SECRET: Kind = core("Secret", "secrets");
 /// An event, as controllers write them.

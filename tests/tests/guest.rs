@@ -5,7 +5,7 @@ mod environment;
 
 use common::render::kubevirt::PRINTABLE_STATUSES;
 use lab::{
-    Scenario,
+    Scenario, Subresources,
     objects::{EVENT, INSTANCE, VM, condition},
     wait,
 };
@@ -352,4 +352,45 @@ async fn a_watchdog_and_probes_are_in_the_guest_and_others_wait_for_a_restart() 
         })
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn a_guest_is_reset_once_for_each_request_if_it_runs_and_kubevirt_can() {
+    let env = Environment::new().await;
+    let (machines, kubectl) = (env.machines(), env.lab.kubectl());
+    env.apply(&machine("web", &json!({"template": "small"})))
+        .await;
+    machines.until_phase("web", "Running").await.unwrap();
+    let request = async |text: &str| {
+        let annotation = format!("machine.vitistack.io/reset-requested={text}");
+        let annotate = ["annotate", "--overwrite", "machine", "web", &annotation];
+        kubectl.run(&annotate).await.unwrap().ok().unwrap();
+        let is_answered = |web: &Value| web["status"]["lastReset"]["request"] == text;
+        let web = machines.until("web", "to have its answer", is_answered);
+        web.await.unwrap()["status"]["lastReset"].take()
+    };
+    let refused = |last: &Value, why: &str| {
+        assert_eq!(last["result"], "Refused", "{last}");
+        assert!(last["message"].as_str().unwrap().contains(why), "{last}");
+    };
+    refused(&request("too-old").await, "version 1.7 or later is needed");
+    let note = reported(&env, "web", "Warning", "ResetRefused").await;
+    assert!(note.contains("1.7"), "{note}");
+
+    let kubevirt = Subresources::start(&env.lab).await.unwrap();
+    let before = env.objects(INSTANCE).get("web").await.unwrap();
+    let last = request("hangs").await;
+    assert_eq!(last, json!({"request": "hangs", "result": "Done"}));
+    let note = reported(&env, "web", "Normal", "Reset").await;
+    assert!(note.contains("hangs"), "{note}");
+    env.barrier("later").await;
+    assert_eq!(kubevirt.resets("default", "web"), 1);
+    let after = env.objects(INSTANCE).get("web").await.unwrap();
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+
+    let stop = json!({"spec": {"powerState": "Stopped"}});
+    machines.merge("web", &stop).await.unwrap();
+    machines.until_phase("web", "Stopped").await.unwrap();
+    refused(&request("off").await, "does not run");
+    assert_eq!(kubevirt.resets("default", "web"), 1);
 }

@@ -344,6 +344,13 @@ choices! {
         /// The guest is where it was, because it cannot be moved.
         Refused = "Refused",
     }
+    /// How a requested reset has ended.
+    ResetResult {
+        /// The hardware was reset: the guest boots.
+        Done = "Done",
+        /// Nothing was reset: the guest does not run, or KubeVirt cannot reset it.
+        Refused = "Refused",
+    }
     /// Summary of a machine's state.
     Phase {
         /// The controller has read the Machine and created nothing yet.

@@ -6,7 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::choice::{MigrationResult, Phase};
+use super::choice::{MigrationResult, Phase, ResetResult};
 use super::lenient::{or_absent, readable_items};
 use super::schema;
 use crate::bounds;
@@ -134,6 +134,13 @@ pub struct MachineStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub last_migration: Option<LastMigration>,
+    /// Last reset that a user requested by annotation. Absent if none was requested.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub last_reset: Option<LastReset>,
     /// Volumes of the disks and CD-ROM drives, in the order of spec.normalized, at most 80.
     #[serde(
         default,
@@ -255,6 +262,27 @@ pub struct LastRestart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::TEXT_MAX))]
     pub cause: Option<String>,
+}
+
+/// The last requested reset of the hardware of a running guest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastReset {
+    /// Value of the annotation machine.vitistack.io/reset-requested, at most 1024 characters. Only another value resets the
+    /// guest again.
+    #[schemars(length(max = bounds::TEXT_MAX))]
+    pub request: String,
+    /// How it has ended: Done or Refused. Absent if it was written by another release and is not known.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub result: Option<ResetResult>,
+    /// Why nothing was reset, and what to do. At most 1024 characters. Absent after a reset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = bounds::TEXT_MAX))]
+    pub message: Option<String>,
 }
 
 /// The last requested migration of a running guest to another node.

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use common::api::choice::{MigrationResult, Phase};
-use common::api::status::{LastMigration, MachineStatus};
+use common::api::choice::{MigrationResult, Phase, ResetResult};
+use common::api::status::{LastMigration, LastReset, MachineStatus};
 use common::names;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -140,6 +140,7 @@ pub fn transitions(old: &MachineStatus, new: &MachineStatus) -> impl Iterator<It
     [
         restarted(old, new),
         migration_ended(old, new),
+        reset_ended(old, new),
         ready_changed(old, new),
     ]
     .into_iter()
@@ -180,6 +181,23 @@ fn restarted(old: &MachineStatus, new: &MachineStatus) -> Option<Event> {
             |cause| format!("the guest was started again: {cause}"),
         );
         new_event(EventType::Normal, "Restarted", &note)
+    })
+}
+
+/// A requested reset was carried out, or refused.
+fn reset_ended(old: &MachineStatus, new: &MachineStatus) -> Option<Event> {
+    let reset = new.last_reset.as_ref()?;
+    let is_known = |old: &LastReset| old.request == reset.request;
+    if old.last_reset.as_ref().is_some_and(is_known) {
+        return None;
+    }
+    let note = match &reset.message {
+        Some(message) => message.clone(),
+        None => format!("the hardware of the guest was reset, as requested: {}", reset.request),
+    };
+    Some(match reset.result? {
+        ResetResult::Done => new_event(EventType::Normal, "Reset", &note),
+        ResetResult::Refused => new_event(EventType::Warning, "ResetRefused", &note),
     })
 }
 

@@ -273,6 +273,7 @@ enum Change {
     Deletion,
     Restart,
     Migration,
+    Reset,
     /// The Machine grows, which a quota forbids, and is switched off.
     HeldGrowthAndStop,
 }
@@ -288,6 +289,10 @@ impl Change {
             }
             Self::Migration => {
                 let key = names::ANNOTATION_MIGRATE_REQUESTED;
+                annotate(environment.machine_mut(), key, "now");
+            }
+            Self::Reset => {
+                let key = names::ANNOTATION_RESET_REQUESTED;
                 annotate(environment.machine_mut(), key, "now");
             }
             Self::HeldGrowthAndStop => {
@@ -316,6 +321,7 @@ pub fn no_effect_without_each_precondition<E: Environment>(all: &[&dyn Fn() -> E
                 Change::Deletion,
                 Change::Restart,
                 Change::Migration,
+                Change::Reset,
                 Change::HeldGrowthAndStop,
             ] {
                 for passes_after in 0..=PASSES_AFTER_CHANGE {

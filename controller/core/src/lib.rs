@@ -51,6 +51,7 @@ pub mod preconditions;
 pub mod queue;
 pub mod quota;
 pub mod reconcile;
+pub mod reset;
 pub mod secrets;
 pub mod status;
 pub mod triggers;

@@ -420,6 +420,13 @@ impl Machine {
         self.new_request(names::ANNOTATION_RESTART_REQUESTED, last)
     }
 
+    /// Text of the reset-requested annotation, as [`new_restart_request`](Self::new_restart_request).
+    pub fn new_reset_request(&self) -> Option<String> {
+        let last = self.status.last_reset.as_ref();
+        let last = last.map(|last| last.request.as_str());
+        self.new_request(names::ANNOTATION_RESET_REQUESTED, last)
+    }
+
     /// Text of the migrate-requested annotation, as [`new_restart_request`](Self::new_restart_request).
     pub fn new_migration_request(&self) -> Option<String> {
         let last = self.status.last_migration.as_ref();

@@ -109,6 +109,8 @@ pub enum Subject {
     Display,
     /// A requested migration: `status.lastMigration`.
     Migration,
+    /// A requested reset: `status.lastReset`.
+    Reset,
 }
 
 /// The time of a pass, passed as a parameter so that planning is pure.

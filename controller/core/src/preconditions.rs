@@ -29,6 +29,8 @@ pub enum Effect {
     Undefine,
     /// A running guest is moved to another node.
     Migrate,
+    /// The hardware of a running guest is reset: what is in its memory is lost.
+    Reset,
 }
 
 /// A fact that must hold right before an effect.
@@ -63,7 +65,7 @@ pub enum Precondition {
 
 impl Effect {
     /// Every effect.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::DeleteVolume,
         Self::FillVolume,
         Self::RemoveImage,
@@ -74,6 +76,7 @@ impl Effect {
         Self::Replace,
         Self::Undefine,
         Self::Migrate,
+        Self::Reset,
     ];
 
     /// The facts that must hold right before the effect.
@@ -96,7 +99,7 @@ impl Effect {
             Self::RemoveUnusedImage => &[LeaseHeld, Unchanged, Unused, NotABackingFile],
             Self::Replace => &[LeaseHeld, Owned, NeverRan],
             Self::Define | Self::Start => &[LeaseHeld, Owned, NotBoundElsewhere, ExistingDisksFree],
-            Self::Stop => &[LeaseHeld, Owned, NotBoundElsewhere],
+            Self::Stop | Self::Reset => &[LeaseHeld, Owned, NotBoundElsewhere],
             Self::Undefine => &[LeaseHeld, Owned, NotBoundElsewhere, StateKept],
             Self::Migrate => &[LeaseHeld, Owned, Movable],
         }

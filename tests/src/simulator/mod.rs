@@ -41,6 +41,7 @@ mod start;
 mod start_failure;
 mod state;
 mod storage;
+mod subresources;
 mod virt_api;
 mod vm_state_machine;
 
@@ -72,6 +73,7 @@ use tokio::{
 
 pub use migration::Eviction;
 pub use scenario::{ANNOTATION, Scenario};
+pub use subresources::Subresources;
 pub use virt_api::Admission;
 
 use error::SimulatorError;

@@ -1,4 +1,4 @@
-//! A guest that shuts itself down.
+//! A guest that shuts itself down, and one that is reset.
 
 use serde_json::json;
 
@@ -48,4 +48,28 @@ async fn a_guest_that_shut_down_starts_again_unless_guest_shutdown_stops_is_set(
         .until_report("stays", "its second boot", |it| it.boots == 2)
         .await;
     assert_eq!(report.user_data, ends);
+}
+
+#[tokio::test]
+async fn a_guest_boots_again_when_it_is_reset_and_its_domain_stays() {
+    let Some(env) = Environment::new().await else {
+        return;
+    };
+    env.apply("hangs", &json!({})).await;
+    env.until_report("hangs", "its first boot", |it| it.boots == 1)
+        .await;
+    env.until("hangs", "to run", |it| it["status"]["phase"] == "Running")
+        .await;
+    let domain = env.domain("hangs").await;
+    let before = env.virsh(&["domid", &domain]).await;
+    let annotation = json!({"machine.vitistack.io/reset-requested": "now"});
+    let patch = json!({"metadata": {"annotations": annotation}});
+    env.machines().merge("hangs", &patch).await.unwrap();
+    let reset = env.until("hangs", "to be reset", |it| {
+        it["status"]["lastReset"] == json!({"request": "now", "result": "Done"})
+    });
+    reset.await;
+    env.until_report("hangs", "its second boot", |it| it.boots == 2)
+        .await;
+    assert_eq!(env.virsh(&["domid", &domain]).await, before);
 }

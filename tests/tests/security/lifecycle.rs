@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use lab::{
-    Lab, OPERATOR_NAMESPACE, Options, Scenario,
+    Lab, OPERATOR_NAMESPACE, Options, Scenario, Subresources,
     audit::LogPosition,
     objects::{ADDRESS, ATTACHMENT, DATA_VOLUME, NETWORK, POLICY, SECRET, condition},
     wait,
@@ -204,7 +204,7 @@ pub(crate) async fn run(env: &Environment) {
         .unwrap();
 }
 
-/// Restarts and moves the guest of the Machine `copies`.
+/// Restarts, resets and moves the guest of the Machine `copies`.
 async fn requested(env: &Environment) {
     let machines = env.machines();
     let request = async |annotation: &str| {
@@ -220,6 +220,14 @@ async fn requested(env: &Environment) {
         .until("copies", "to be restarted", done)
         .await
         .unwrap();
+    let kubevirt = Subresources::start(&env.lab).await.unwrap();
+    request("machine.vitistack.io/reset-requested").await;
+    let is_reset = |machine: &Value| machine["status"]["lastReset"]["result"] == "Done";
+    machines
+        .until("copies", "to be reset", is_reset)
+        .await
+        .unwrap();
+    assert_eq!(kubevirt.resets("default", "copies"), 1);
     request("machine.vitistack.io/migrate-requested").await;
     let moved = |machine: &Value| machine["status"]["lastMigration"]["result"] == "Succeeded";
     machines

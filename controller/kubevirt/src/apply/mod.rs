@@ -43,6 +43,7 @@ use controller_core::client::{ApiError, GuardedClient, Remedy};
 use controller_core::events::Events;
 use controller_core::machine::Machine;
 use controller_core::objects::{Meta, Secret};
+use controller_core::reset;
 use controller_core::writes::{Written, merge, remove_annotation};
 
 /// Carries out one action after checking its preconditions. Returns what it wrote.
@@ -120,6 +121,7 @@ async fn carry_out(
         Action::DeleteVm { uid, .. } => apply.delete::<VirtualMachine>(machine.name(), uid).await,
         Action::DeleteInstance { uid, .. } => apply.delete::<Instance>(machine.name(), uid).await,
         Action::CreateMigration { desired, .. } => apply.create_migration(desired).await,
+        Action::ResetGuest { .. } => apply.reset_guest().await.map(|()| None),
         Action::DeleteClaim(claim) => apply.delete_exact::<Claim>(claim.exact()).await,
         Action::RemoveRecreateRequest => {
             let annotation = names::ANNOTATION_RECREATE_VOLUME;
@@ -196,6 +198,21 @@ impl Apply<'_> {
             Err(error) if error.is_already_there() => Ok(None),
             made => made.map(|made| Some(Written::of(&made))),
         }
+    }
+
+    /// Asks KubeVirt's own API to reset the guest, which is served since KubeVirt 1.7 and answers without a body.
+    async fn reset_guest(&self) -> Result<(), ApiError> {
+        let (namespace, name) = (self.machine.namespace(), self.machine.name());
+        let instances = format!(
+            "/apis/subresources.kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstances"
+        );
+        let params = PostParams::default();
+        let request = Request::new(instances).replace_subresource("reset", name, &params, vec![]);
+        let request = request
+            .map_err(kube::Error::BuildRequest)
+            .map_err(ApiError::Refused)?;
+        let client = self.api.client();
+        self.api.write(client.request_text(request)).await.map(drop)
     }
 
     async fn create_in<K>(&self, namespace: &str, desired: &impl Serialize) -> Result<K, ApiError>
@@ -353,12 +370,22 @@ impl Apply<'_> {
     }
 }
 
-/// The failure of an action. The error of a CDI that does not support checksums has a reason of its own, and a migration
-/// that is refused for good, too.
+/// The failure of an action. The error of a CDI that does not support checksums has a reason of its own, and a migration or
+/// a reset that is refused for good, too.
 fn explained(action: &Action, failed: Failed) -> Failed {
     if matches!(action, Action::CreateMigration { .. }) && failed.remedy == Remedy::UserAction {
         return Failed {
             reason: Some(REFUSED),
+            ..failed
+        };
+    }
+    if matches!(action, Action::ResetGuest { .. }) && failed.remedy == Remedy::UserAction {
+        return Failed {
+            reason: Some(reset::REFUSED),
+            message: format!(
+                "KubeVirt did not reset the guest ({}): version 1.7 or later is needed",
+                failed.message
+            ),
             ..failed
         };
     }

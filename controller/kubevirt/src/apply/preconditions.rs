@@ -7,6 +7,7 @@
 //! | `Unchanged` | by the API server: the request names the uid and version of the observed object |
 //! | `Unused` | here: live lists of the namespace's VirtualMachines, instances and pods |
 //! | `ExistingDisksFree` | here, for an action that lets a guest run: live lists as above |
+//! | `Owned` of a reset | here: the uid of the instance, read live, because the request can name only its name |
 //! | `NeverRan` | here: the phase of the instance, read live |
 //! | `Movable` | here: the instance, read live |
 //! | `StateKept` | here: a live list of the claims that KubeVirt made for the state of the VirtualMachine |
@@ -46,8 +47,8 @@ pub(super) async fn check(
             Precondition::NeverRan => never_ran(api, machine).await?,
             Precondition::StateKept => state_kept(api, machine, action).await?,
             Precondition::Movable => movable(api, machine, action).await?,
+            Precondition::Owned => same_guest(api, machine, action).await?,
             Precondition::LeaseHeld
-            | Precondition::Owned
             | Precondition::Deletable
             | Precondition::Incomplete
             | Precondition::Unchanged
@@ -56,6 +57,20 @@ pub(super) async fn check(
         }
     }
     Ok(())
+}
+
+/// Fails if the guest that was to be reset does not run any more: the request would reset the next one.
+async fn same_guest(api: &GuardedClient, machine: &Machine, action: &Action) -> Result<(), Failed> {
+    let Action::ResetGuest { uid } = action else {
+        return Ok(());
+    };
+    let name = machine.name();
+    let instance = live::find::<Instance>(api, machine.namespace(), name).await?;
+    if instance.is_some_and(|it| it.uid() == uid && it.runs()) {
+        return Ok(());
+    }
+    let message = format!("the guest of VirtualMachineInstance {name} does not run any more");
+    Err(ApiError::StaleCache(message).into())
 }
 
 /// Fails if the guest that was to be moved does not run any more, or cannot be moved.

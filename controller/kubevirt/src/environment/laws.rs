@@ -176,7 +176,9 @@ impl Environment for FakeCluster {
             }
             (
                 Precondition::Owned,
-                Action::DeleteInstance { .. } | Action::CreateMigration { .. },
+                Action::DeleteInstance { .. }
+                | Action::CreateMigration { .. }
+                | Action::ResetGuest { .. },
             ) => {
                 let instance = self.instance.as_mut().expect("there is an instance");
                 instance.metadata.uid = Some("uid-of-another".to_owned());

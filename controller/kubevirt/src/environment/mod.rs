@@ -104,6 +104,8 @@ pub(crate) struct FakeCluster {
     changes: usize,
     /// Uids of the instances that a plan deleted, in order.
     pub(crate) restarted: Vec<String>,
+    /// Uids of the instances whose hardware was reset.
+    pub(crate) resets: Vec<String>,
     /// The run strategy at KubeVirt's last step.
     strategy: String,
     now: OffsetDateTime,
@@ -150,6 +152,7 @@ impl FakeCluster {
             holds_lease: true,
             changes: 0,
             restarted: Vec::new(),
+            resets: Vec::new(),
             strategy: String::new(),
             now: OffsetDateTime::UNIX_EPOCH,
             uids: 0,

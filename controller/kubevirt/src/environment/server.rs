@@ -170,6 +170,7 @@ impl FakeCluster {
                 refuse(known == Some(&*desired.metadata.name))?;
                 self.migration = Some(self.made(desired));
             }
+            Action::ResetGuest { uid } => self.resets.push(uid.clone()),
             Action::ConfirmGuestGone => self.confirm_guest_gone()?,
         }
         Ok(())
@@ -238,6 +239,10 @@ impl FakeCluster {
         if let Action::CreateMigration { instance: uid, .. } = action {
             let instance = self.instance.as_ref();
             refuse(!instance.is_some_and(|it| it.uid() == uid && it.is_movable()))?;
+        }
+        if let Action::ResetGuest { uid } = action {
+            let instance = self.instance.as_ref();
+            refuse(!instance.is_some_and(|it| it.uid() == uid && it.runs()))?;
         }
         let unused = needs(Precondition::Unused);
         let is_import = matches!(action, Action::DeleteDataVolume(_));

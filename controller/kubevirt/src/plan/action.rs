@@ -60,6 +60,11 @@ pub(crate) enum Action {
         /// Whether it is deleted only if it still waits for a node.
         waits: bool,
     },
+    /// Resets the hardware of the running guest.
+    ResetGuest {
+        /// Uid of its instance.
+        uid: String,
+    },
     /// Moves the running guest to another node.
     CreateMigration {
         /// Uid of its instance.
@@ -216,6 +221,7 @@ impl Act for Action {
             Self::DeleteInstance { waits: false, .. } => Some(Effect::Stop),
             Self::DeleteVm { .. } => Some(Effect::Undefine),
             Self::CreateMigration { .. } => Some(Effect::Migrate),
+            Self::ResetGuest { .. } => Some(Effect::Reset),
             Self::CreateAttachment(_)
             | Self::UpdateAttachment(_)
             | Self::CreateClaim(_)
@@ -259,6 +265,7 @@ impl Act for Action {
             | Self::DeleteInstance { .. }
             | Self::ConfirmGuestGone => Subject::Guest,
             Self::CreateMigration { .. } => Subject::Migration,
+            Self::ResetGuest { .. } => Subject::Reset,
             Self::SetProtection(protection) => match protection.kind {
                 ProtectedKind::Claim | ProtectedKind::DataVolume => Subject::Storage,
                 ProtectedKind::VirtualMachine | ProtectedKind::Secret => Subject::Guest,
@@ -350,6 +357,7 @@ impl fmt::Display for Action {
                     names::ANNOTATION_RECREATE_VOLUME
                 )
             }
+            Self::ResetGuest { .. } => f.write_str("reset the hardware of the guest"),
             Self::CreateMigration { desired, .. } => write!(
                 f,
                 "created VirtualMachineInstanceMigration {}",

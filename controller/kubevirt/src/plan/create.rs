@@ -9,7 +9,7 @@ use super::migration::migration;
 use super::network::networks;
 use super::observed::{Observed, POD_PATIENCE};
 use super::protection::protection;
-use super::restart::restart;
+use super::restart::{instance, restart};
 use super::state;
 use super::status::inputs::StatusInputs;
 use super::status::report;
@@ -19,6 +19,7 @@ use controller_core::backend::Growth;
 use controller_core::conditions::{Fault, not_normalized};
 use controller_core::machine::{Block, Machine};
 use controller_core::plan::{Now, Refusal, Subject};
+use controller_core::reset::reset;
 
 /// Pause before it is looked again who uses an existing claim. Pods of others are not watched.
 const CLAIM_RETRY: Duration = Duration::from_secs(30);
@@ -44,8 +45,15 @@ pub(crate) fn plan(
     let storage = storage(machine, block, observed, growth);
     let mut restart = restart(machine, block, observed);
     let migration = migration(machine, block, observed, refusal);
-    // That of a migration is in its own part of the status.
-    let refusal = refusal.filter(|it| it.subject != Subject::Migration);
+    let guest_to_reset = instance(machine, observed).filter(|instance| instance.runs());
+    let reset = reset(machine, guest_to_reset.is_some(), refusal);
+    let reset_guest = guest_to_reset
+        .filter(|_| reset.is_due)
+        .map(|instance| Action::ResetGuest {
+            uid: instance.uid().to_owned(),
+        });
+    // Those of a migration and of a reset are in their own parts of the status.
+    let refusal = refusal.filter(|it| !matches!(it.subject, Subject::Migration | Subject::Reset));
     let surroundings = Surroundings {
         networks: &networks,
         storage: &storage,
@@ -68,6 +76,7 @@ pub(crate) fn plan(
         sizes: storage.sizes,
         restart: restart.last,
         migration: migration.last,
+        reset: reset.last,
         foreign_stop: guest.foreign_stop,
         makes_vm: guest
             .actions
@@ -81,9 +90,11 @@ pub(crate) fn plan(
             _ if is_claim => (&mut inputs.storage, IN_USE),
             Subject::Network => (&mut inputs.network, "NetworkFailed"),
             Subject::Storage => (&mut inputs.storage, "PVCPending"),
-            Subject::Machine | Subject::Guest | Subject::Display | Subject::Migration => {
-                (&mut inputs.guest, "KubeVirtApiError")
-            }
+            Subject::Machine
+            | Subject::Guest
+            | Subject::Display
+            | Subject::Migration
+            | Subject::Reset => (&mut inputs.guest, "KubeVirtApiError"),
         };
         let reason = refusal.reason.unwrap_or(reason);
         outcome.worsen(Fault::new(reason, refusal.message.clone()));
@@ -94,6 +105,7 @@ pub(crate) fn plan(
         inputs.makes_vm = false;
         inputs.restart = None;
         inputs.migration = None;
+        inputs.reset = None;
         return report(machine, observed, now, &inputs, vec![]);
     }
     let actions = protection(machine, observed)
@@ -111,6 +123,7 @@ pub(crate) fn plan(
                 .then_some(Action::RemoveDiscardConfirmation),
         )
         .chain(migration.action)
+        .chain(reset_guest)
         .collect();
     let plan = report(machine, observed, now, &inputs, actions);
     let retry = observed.secrets_error.as_ref().map(|_| SECRETS_RETRY);

@@ -97,6 +97,8 @@ pub(crate) trait Connection: Send {
     fn shutdown(&mut self, uuid: Uuid, how: Shutdown) -> Result<()>;
     /// Ends the guest at once.
     fn destroy(&mut self, uuid: Uuid) -> Result<()>;
+    /// Resets the hardware of the guest, as a reset button does.
+    fn reset(&mut self, uuid: Uuid) -> Result<()>;
 
     /// Adds a device to the guest if it runs, else to the definition.
     fn attach(&mut self, uuid: Uuid, device: &str) -> Result<()>;

@@ -61,8 +61,13 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
     let Job { uuid, guard, .. } = job;
     let uuid = *uuid;
     guard.check()?;
-    if let Some(effect @ (Effect::Define | Effect::Start | Effect::Stop | Effect::Undefine)) =
-        action.effect()
+    if let Some(
+        effect @ (Effect::Define
+        | Effect::Start
+        | Effect::Stop
+        | Effect::Reset
+        | Effect::Undefine),
+    ) = action.effect()
     {
         let defines = matches!(action, Action::Define(_));
         check_domain(host, guard, effect, &job.owner, defines)?;
@@ -149,6 +154,7 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
             host.shutdown(uuid, Shutdown::Acpi)
         }
         Action::Destroy => host.destroy(uuid),
+        Action::Reset => host.reset(uuid),
         Action::Undefine(state) => undefine(host, guard, uuid, state),
         Action::DeleteVolume(removal) => remove_volume(host, guard, Effect::DeleteVolume, &removal),
         Action::Bind { .. }

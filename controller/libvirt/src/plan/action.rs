@@ -127,6 +127,8 @@ pub(crate) enum Action {
     },
     /// Ends the guest at once.
     Destroy,
+    /// Resets the hardware of the guest.
+    Reset,
     /// Removes the definition of the domain.
     Undefine(FirmwareState),
     /// Deletes a volume, and its completion marker.
@@ -211,6 +213,7 @@ impl Act for Action {
             | Self::SetDhcpHosts { .. } => Some(Effect::Define),
             Self::Start { .. } => Some(Effect::Start),
             Self::AskToStop { .. } | Self::Destroy => Some(Effect::Stop),
+            Self::Reset => Some(Effect::Reset),
             Self::Undefine(_) => Some(Effect::Undefine),
             Self::Bind { .. }
             | Self::CreateVolume { .. }
@@ -240,6 +243,7 @@ impl Act for Action {
             | Self::DeleteVolume(_) => Subject::Storage,
             Self::SetDhcpHosts { .. } => Subject::Network,
             Self::SetDisplayPassword { .. } => Subject::Display,
+            Self::Reset => Subject::Reset,
             Self::CreateSeed { .. }
             | Self::Define(_)
             | Self::SetMetadata(_)
@@ -315,6 +319,7 @@ impl fmt::Display for Action {
             Self::AskToStop { agent: true } => f.write_str("requested a shutdown by the agent"),
             Self::AskToStop { agent: false } => f.write_str("requested a shutdown by ACPI"),
             Self::Destroy => f.write_str("switched the guest off, because it did not shut down"),
+            Self::Reset => f.write_str("reset the hardware of the guest"),
             Self::Undefine(FirmwareState::Remove) => {
                 f.write_str("removed the definition of the domain")
             }

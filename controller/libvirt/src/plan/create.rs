@@ -33,6 +33,7 @@ use controller_core::conditions::{Fault, Outcome, not_normalized};
 use controller_core::machine::{Block, Machine};
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Refusal, Subject};
+use controller_core::reset::{self, reset};
 
 /// What to do about a Machine that is not under deletion.
 pub(crate) fn plan(
@@ -198,6 +199,12 @@ fn on<'a>(
             now,
         );
         findings.add_power(&power, &view.host);
+        // A request waits while the guest goes down or comes up.
+        if power.actions.is_empty() {
+            let reset = reset(machine, guest.state.active(), refusal);
+            findings.reset = reset.last;
+            steps.actions.extend(reset.is_due.then_some(Action::Reset));
+        }
         steps.add_power(power, desired.is_some() && !is_refused);
     }
     // First what makes room for the growth.
@@ -220,6 +227,7 @@ fn on<'a>(
     }
     if is_left_alone {
         (findings.restart, findings.restarts) = (None, false);
+        findings.reset = None;
         return report(machine, observed, now, &findings, vec![]);
     }
     steps.keep_off(machine);
@@ -266,7 +274,11 @@ fn add_refusal(findings: &mut Findings<'_>, refusal: &Refusal, has_domain: bool)
         Subject::Display => return findings.display.refused(refusal),
         Subject::Network => (&mut findings.network, "NetworkFailed"),
         Subject::Storage => (&mut findings.storage, "VolumeFailed"),
-        Subject::Machine | Subject::Guest | Subject::Migration => (&mut findings.guest, "VMFailed"),
+        // The status of the reset has it.
+        Subject::Reset if refusal.reason == Some(reset::REFUSED) => return,
+        Subject::Machine | Subject::Guest | Subject::Migration | Subject::Reset => {
+            (&mut findings.guest, "VMFailed")
+        }
     };
     let fault = Fault::new(refusal.reason.unwrap_or(reason), refusal.message.clone());
     if refusal.reason == Some(NO_ROOM) && has_domain {

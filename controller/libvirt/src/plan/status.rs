@@ -3,7 +3,7 @@
 use common::api::choice::{Backend, Choice as _, MigrationResult, Phase, PowerState};
 use common::api::normalized::Normalized;
 use common::api::status::{
-    GuestOs, InterfaceStatus, LastMigration, LastRestart, MachineStatus, PendingChange,
+    GuestOs, InterfaceStatus, LastMigration, LastReset, LastRestart, MachineStatus, PendingChange,
     VolumeStatus,
 };
 use common::render::libvirt::{Difference, Domain, domain_name};
@@ -48,6 +48,8 @@ pub(super) struct Findings<'a> {
     /// The last restart for the status; `None`: power was not planned.
     pub(super) restart: Option<LastRestart>,
     pub(super) restarts: bool,
+    /// The last requested reset for the status; `None`: as it is there.
+    pub(super) reset: Option<LastReset>,
     /// Whether the guest shut itself down and is not started again.
     pub(super) stays_off: bool,
     pub(super) paused: bool,
@@ -171,6 +173,10 @@ pub(super) fn report(
             .clone()
             .or_else(|| old.last_restart.clone()),
         last_migration: last_migration(machine),
+        last_reset: findings
+            .reset
+            .clone()
+            .or_else(|| old.last_reset.clone()),
         ..MachineStatus::default()
     };
     plan_with_status(machine, now, status, actions)

@@ -1,7 +1,7 @@
 //! Findings of the plan that the status reports.
 
 use common::api::normalized::Normalized;
-use common::api::status::{LastMigration, LastRestart};
+use common::api::status::{LastMigration, LastReset, LastRestart};
 use common::render::kubevirt::types::Template;
 use controller_core::conditions::{Fault, Outcome};
 
@@ -22,6 +22,8 @@ pub(crate) struct StatusInputs<'a> {
     pub(crate) restart: Option<LastRestart>,
     /// State of the last requested migration, if the plan looked at it.
     pub(crate) migration: Option<LastMigration>,
+    /// The last requested reset; `None`: as in the status.
+    pub(crate) reset: Option<LastReset>,
     /// Claims that are not bound yet.
     pub(crate) pending: Vec<String>,
     /// Volumes that do not have their size yet.

@@ -107,6 +107,10 @@ pub(super) fn report(
             .migration
             .clone()
             .or_else(|| machine.status.last_migration.clone()),
+        last_reset: inputs
+            .reset
+            .clone()
+            .or_else(|| machine.status.last_reset.clone()),
         ..live.addresses(machine, is_up)
     };
     plan_with_status(machine, now, status, actions)

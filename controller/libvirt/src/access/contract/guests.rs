@@ -11,6 +11,8 @@ pub(super) fn power(on: &mut TestHost) {
     let detail = on.host.domain(uuid).unwrap().unwrap();
     assert!(detail.live.unwrap().contains(&uuid.to_string()));
     assert_eq!(kind(on.host.start(uuid, false)), "Refused");
+    on.host.reset(uuid).unwrap();
+    assert_eq!(on.state(uuid).unwrap().state, State::Running);
     on.host.destroy(uuid).unwrap();
     let state = on.state(uuid).unwrap();
     assert_eq!(
@@ -18,6 +20,7 @@ pub(super) fn power(on: &mut TestHost) {
         (State::ShutOff, shutoff::DESTROYED)
     );
     assert_eq!(kind(on.host.destroy(uuid)), "Refused");
+    assert_eq!(kind(on.host.reset(uuid)), "Refused");
     assert_eq!(kind(on.host.shutdown(uuid, Shutdown::Acpi)), "Refused");
 }
 

@@ -302,6 +302,10 @@ impl Connection for FakeConnection {
         })
     }
 
+    fn reset(&mut self, uuid: Uuid) -> Result<()> {
+        self.change("reset", uuid, |domain| running(domain))
+    }
+
     fn attach(&mut self, uuid: Uuid, device: &str) -> Result<()> {
         self.change("attach", uuid, |domain| {
             let current = domain.current();

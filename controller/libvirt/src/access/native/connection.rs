@@ -226,6 +226,10 @@ impl Connection for Native {
         self.on(uuid, |domain| Ok(domain.destroy()?))
     }
 
+    fn reset(&mut self, uuid: Uuid) -> Result<()> {
+        self.on(uuid, |domain| Ok(domain.reset().map(drop)?))
+    }
+
     fn attach(&mut self, uuid: Uuid, device: &str) -> Result<()> {
         self.on(uuid, |domain| {
             named(domain.attach_device_flags(device, sys::VIR_DOMAIN_AFFECT_CURRENT))

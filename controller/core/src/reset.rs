@@ -1,0 +1,112 @@
+//! A requested reset of the hardware of a running guest: one rule for both backends.
+//!
+//! ```text
+//! new request ─▶ the guest runs ─▶ it is reset ─▶ status: Done
+//!          └──▶ it does not, or the backend does not reset guests ─▶ status: Refused
+//! ```
+//! No backend records that a guest was reset, so the request is in the status only afterwards: a controller that is
+//! killed in between resets the guest a second time.
+
+use common::api::choice::ResetResult;
+use common::api::status::LastReset;
+use common::bounds::TEXT_MAX;
+
+use crate::machine::Machine;
+use crate::plan::{Refusal, Subject};
+
+/// Reason of a reset that the backend refuses for good.
+pub const REFUSED: &str = "ResetRefused";
+
+/// What a plan does about a requested reset.
+#[derive(Debug, Default)]
+pub struct Reset {
+    /// The last request, for the status.
+    pub last: Option<LastReset>,
+    /// Whether the guest is to be reset.
+    pub is_due: bool,
+}
+
+/// `runs`: whether there is a running guest that can be reset.
+pub fn reset(machine: &Machine, runs: bool, refusal: Option<&Refusal>) -> Reset {
+    let Some(request) = machine.new_reset_request() else {
+        return Reset {
+            last: machine.status.last_reset.clone(),
+            is_due: false,
+        };
+    };
+    let is_final = |it: &&Refusal| it.subject == Subject::Reset && it.reason == Some(REFUSED);
+    let refused = refusal.filter(is_final).map(|it| it.message.clone());
+    let off = "the guest does not run: request the reset again when it does";
+    let message = refused.or_else(|| (!runs).then(|| off.to_owned()));
+    let result = match message {
+        Some(_) => ResetResult::Refused,
+        None => ResetResult::Done,
+    };
+    Reset {
+        is_due: result == ResetResult::Done,
+        last: Some(LastReset {
+            request,
+            result: Some(result),
+            message: message.map(|it| it.chars().take(TEXT_MAX).collect()),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use common::names::ANNOTATION_RESET_REQUESTED;
+
+    use super::*;
+    use crate::fixtures::{annotate, block, machine};
+
+    fn requesting(text: &str) -> Machine {
+        let mut machine = machine(block());
+        annotate(&mut machine, ANNOTATION_RESET_REQUESTED, text);
+        machine
+    }
+
+    #[test]
+    fn each_new_text_resets_a_running_guest_once() {
+        let mut machine = requesting("hangs");
+        let first = reset(&machine, true, None);
+        assert!(first.is_due);
+        let done = first.last.clone().unwrap();
+        assert_eq!((done.result, done.message), (Some(ResetResult::Done), None));
+        machine.status.last_reset = first.last.clone();
+        let second = reset(&machine, true, None);
+        assert!(!second.is_due);
+        assert_eq!(second.last, first.last);
+    }
+
+    #[test]
+    fn a_guest_that_is_off_or_that_the_backend_does_not_reset_is_not_reset_later() {
+        let refusal = Refusal {
+            subject: Subject::Reset,
+            reason: Some(REFUSED),
+            message: "too old".to_owned(),
+        };
+        for (runs, refusal, why) in [
+            (false, None, "the guest does not run"),
+            (true, Some(&refusal), "too old"),
+        ] {
+            let mut machine = requesting("hangs");
+            let Reset { last, is_due } = reset(&machine, runs, refusal);
+            assert!(!is_due);
+            let last = last.unwrap();
+            assert_eq!(last.result, Some(ResetResult::Refused));
+            assert!(last.message.as_ref().is_some_and(|it| it.contains(why)));
+            machine.status.last_reset = Some(last);
+            assert!(!reset(&machine, true, None).is_due);
+        }
+    }
+
+    #[test]
+    fn a_reset_that_failed_for_another_reason_is_tried_again() {
+        let busy = Refusal {
+            subject: Subject::Reset,
+            reason: None,
+            message: "busy".to_owned(),
+        };
+        assert!(reset(&requesting("hangs"), true, Some(&busy)).is_due);
+    }
+}
