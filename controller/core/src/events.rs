@@ -193,7 +193,10 @@ fn reset_ended(old: &MachineStatus, new: &MachineStatus) -> Option<Event> {
     }
     let note = match &reset.message {
         Some(message) => message.clone(),
-        None => format!("the hardware of the guest was reset, as requested: {}", reset.request),
+        None => format!(
+            "the hardware of the guest was reset, as requested: {}",
+            reset.request
+        ),
     };
     Some(match reset.result? {
         ResetResult::Done => new_event(EventType::Normal, "Reset", &note),

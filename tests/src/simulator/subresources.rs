@@ -53,6 +53,19 @@ impl Subresources {
             "spec": {"ports": [{"port": PORT}]},
         });
         lab.apply(&service).await?;
+        // The API server asks whether the Service has endpoints, and connects to the Service's address. An endpoint cannot
+        // be an address of this machine; this one is reserved for documentation.
+        let endpoints = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {
+                "name": NAME, "namespace": NAMESPACE,
+                "labels": {"kubernetes.io/service-name": NAME},
+            },
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": ["192.0.2.1"], "conditions": {"ready": true}}],
+            "ports": [{"port": PORT}],
+        });
+        lab.apply(&endpoints).await?;
         let service = lab.objects(SERVICE, NAMESPACE).get(NAME).await?;
         let address = service["spec"]["clusterIP"].as_str();
         let address = address.context("a Service without an address")?.parse()?;

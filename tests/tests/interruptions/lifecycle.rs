@@ -22,12 +22,14 @@ use crate::{
 
 /// The settings of a controller that is alone in its namespace and reads changes from watches.
 pub(crate) const SETTINGS: [(&str, &str); 2] =
-    [("LEADER_ELECTION", "false"), ("RECONCILE_INTERVAL", "10s")];
+    [("LEADER_ELECTION", "false"), ("RECONCILE_INTERVAL", "60s")];
 
 /// How long the namespace may take to settle after the Machine's status shows that a step is done: several watches
-/// deliver the change one after the other. Shorter than the reconcile interval, so that a state which only the
-/// periodic reconcile repairs is reported.
-const SETTLE_LIMIT: Duration = Duration::from_secs(5);
+/// deliver the change one after the other, on a machine that is busy with other suites. Shorter than the reconcile
+/// interval, so that a state which only the periodic reconcile repairs is reported.
+const SETTLE_LIMIT: Duration = Duration::from_secs(30);
+/// Time after which nothing more happens by itself in the run that the others are compared with.
+const BASELINE_PAUSE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(250);
 
 /// The result of a run.
@@ -270,7 +272,7 @@ impl<'a> Lifecycle<'a> {
     }
 
     /// The state at this checkpoint: as soon as it equals the baseline's, or after [`SETTLE_LIMIT`] in any case. That of
-    /// the baseline itself is taken after this time, when KubeVirt has done what it does by itself.
+    /// the baseline itself is taken after [`BASELINE_PAUSE`], when KubeVirt has done what it does by itself.
     async fn checkpoint(
         &self,
         name: &'static str,
@@ -278,7 +280,11 @@ impl<'a> Lifecycle<'a> {
     ) -> Result<(&'static str, State)> {
         let mut checkpoints = self.baseline.iter().flat_map(|it| &it.checkpoints);
         let expected = checkpoints.find(|(it, _)| *it == name);
-        let deadline = Deadline::after(SETTLE_LIMIT);
+        let deadline = Deadline::after(if self.baseline.is_some() {
+            SETTLE_LIMIT
+        } else {
+            BASELINE_PAUSE
+        });
         loop {
             let state = state::of(self.lab, self.namespace, uids).await?;
             let is_at_rest =

@@ -18,6 +18,7 @@ use super::vm::{SECRETS_RETRY, Surroundings, guest};
 use controller_core::backend::Growth;
 use controller_core::conditions::{Fault, not_normalized};
 use controller_core::machine::{Block, Machine};
+use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Refusal, Subject};
 use controller_core::reset::reset;
 

@@ -62,11 +62,7 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
     let uuid = *uuid;
     guard.check()?;
     if let Some(
-        effect @ (Effect::Define
-        | Effect::Start
-        | Effect::Stop
-        | Effect::Reset
-        | Effect::Undefine),
+        effect @ (Effect::Define | Effect::Start | Effect::Stop | Effect::Reset | Effect::Undefine),
     ) = action.effect()
     {
         let defines = matches!(action, Action::Define(_));

@@ -173,10 +173,7 @@ pub(super) fn report(
             .clone()
             .or_else(|| old.last_restart.clone()),
         last_migration: last_migration(machine),
-        last_reset: findings
-            .reset
-            .clone()
-            .or_else(|| old.last_reset.clone()),
+        last_reset: findings.reset.clone().or_else(|| old.last_reset.clone()),
         ..MachineStatus::default()
     };
     plan_with_status(machine, now, status, actions)

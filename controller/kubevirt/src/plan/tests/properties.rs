@@ -116,7 +116,9 @@ fn check_targets(environment: &FakeCluster, plan: &Plan) {
             Action::UpdateVm(desired) => may(desired.metadata.uid.as_ref().unwrap(), false),
             Action::UpdateSecret(desired) => may(desired.metadata.uid.as_ref().unwrap(), false),
             Action::UpdateAttachment(desired) => may(desired.metadata.uid.as_ref().unwrap(), false),
-            Action::DeleteInstance { uid, .. } | Action::CreateMigration { instance: uid, .. } => {
+            Action::DeleteInstance { uid, .. }
+            | Action::ResetGuest { uid }
+            | Action::CreateMigration { instance: uid, .. } => {
                 let ours = environment
                     .vm
                     .as_ref()
