@@ -15,6 +15,7 @@ use super::status::inputs::StatusInputs;
 use super::status::report;
 use super::storage::storage;
 use super::vm::{SECRETS_RETRY, Surroundings, guest};
+use common::api::status::LastReset;
 use controller_core::backend::Growth;
 use controller_core::conditions::{Fault, not_normalized};
 use controller_core::machine::{Block, Machine};
@@ -46,13 +47,7 @@ pub(crate) fn plan(
     let storage = storage(machine, block, observed, growth);
     let mut restart = restart(machine, block, observed);
     let migration = migration(machine, block, observed, refusal);
-    let guest_to_reset = instance(machine, observed).filter(|instance| instance.runs());
-    let reset = reset(machine, guest_to_reset.is_some(), refusal);
-    let reset_guest = guest_to_reset
-        .filter(|_| reset.is_due)
-        .map(|instance| Action::ResetGuest {
-            uid: instance.uid().to_owned(),
-        });
+    let (reset, reset_guest) = requested_reset(machine, observed, refusal);
     // Those of a migration and of a reset are in their own parts of the status.
     let refusal = refusal.filter(|it| !matches!(it.subject, Subject::Migration | Subject::Reset));
     let surroundings = Surroundings {
@@ -77,7 +72,7 @@ pub(crate) fn plan(
         sizes: storage.sizes,
         restart: restart.last,
         migration: migration.last,
-        reset: reset.last,
+        reset,
         foreign_stop: guest.foreign_stop,
         makes_vm: guest
             .actions
@@ -136,4 +131,20 @@ pub(crate) fn plan(
         requeue_after: plan.requeue_after.or(retry),
         ..plan
     }
+}
+
+/// The status of the last requested reset, and the action of a new request.
+fn requested_reset(
+    machine: &Machine,
+    observed: &Observed,
+    refusal: Option<&Refusal>,
+) -> (Option<LastReset>, Option<Action>) {
+    let guest = instance(machine, observed).filter(|instance| instance.runs());
+    let reset = reset(machine, guest.is_some(), refusal);
+    let action = guest
+        .filter(|_| reset.is_due)
+        .map(|guest| Action::ResetGuest {
+            uid: guest.uid().to_owned(),
+        });
+    (reset.last, action)
 }

@@ -56,15 +56,21 @@ impl Job {
     }
 }
 
+/// Effects on a domain, which has to be the Machine's.
+const ON_DOMAIN: [Effect; 5] = [
+    Effect::Define,
+    Effect::Start,
+    Effect::Stop,
+    Effect::Reset,
+    Effect::Undefine,
+];
+
 /// Carries out an action on its host. Nothing is done unless every precondition of its effect holds now.
 pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Result<()> {
     let Job { uuid, guard, .. } = job;
     let uuid = *uuid;
     guard.check()?;
-    if let Some(
-        effect @ (Effect::Define | Effect::Start | Effect::Stop | Effect::Reset | Effect::Undefine),
-    ) = action.effect()
-    {
+    if let Some(effect) = action.effect().filter(|it| ON_DOMAIN.contains(it)) {
         let defines = matches!(action, Action::Define(_));
         check_domain(host, guard, effect, &job.owner, defines)?;
         check_existing_disks(host, job, &action)?;

@@ -24,7 +24,7 @@ use super::steps::{SOON, Steps};
 use super::volumes::{Volumes, volumes};
 use crate::capacity::{fits, size_of};
 use crate::failure::NO_ROOM;
-use crate::observed::{Binding, HostView, Observed, Password};
+use crate::observed::{Binding, Guest, HostView, Observed, Password};
 use crate::offers::attach;
 use crate::placement::choose;
 use crate::switches::guest_limits;
@@ -199,12 +199,8 @@ fn on<'a>(
             now,
         );
         findings.add_power(&power, &view.host);
-        // A request waits while the guest goes down or comes up.
-        if power.actions.is_empty() {
-            let reset = reset(machine, guest.state.active(), refusal);
-            findings.reset = reset.last;
-            steps.actions.extend(reset.is_due.then_some(Action::Reset));
-        }
+        let reset = findings.add_reset(&power, machine, guest, refusal);
+        steps.actions.extend(reset);
         steps.add_power(power, desired.is_some() && !is_refused);
     }
     // First what makes room for the growth.
@@ -226,8 +222,7 @@ fn on<'a>(
         add_refusal(&mut findings, refusal, guest.is_some());
     }
     if is_left_alone {
-        (findings.restart, findings.restarts) = (None, false);
-        findings.reset = None;
+        (findings.restart, findings.reset, findings.restarts) = (None, None, false);
         return report(machine, observed, now, &findings, vec![]);
     }
     steps.keep_off(machine);
@@ -237,6 +232,22 @@ fn on<'a>(
 }
 
 impl Findings<'_> {
+    /// What to do about a requested reset. A request waits while the guest goes down or comes up.
+    fn add_reset(
+        &mut self,
+        power: &Power,
+        machine: &Machine,
+        guest: &Guest,
+        refusal: Option<&Refusal>,
+    ) -> Option<Action> {
+        if !power.actions.is_empty() {
+            return None;
+        }
+        let reset = reset(machine, guest.state.active(), refusal);
+        self.reset = reset.last;
+        reset.is_due.then_some(Action::Reset)
+    }
+
     fn add_power(&mut self, power: &Power, host: &str) {
         self.restart.clone_from(&power.last);
         self.stays_off = power.stays_off;
