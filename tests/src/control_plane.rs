@@ -235,11 +235,8 @@ fn api_server(
 ) -> Result<Program> {
     let policy = folder.write("audit-policy.yaml", AUDIT_POLICY)?;
     let file = |path: &Path| path.display().to_string();
-    Ok(less_garbage_collection(Program::new(
-        tools.api_server(),
-        &folder.join("kube-apiserver.log"),
-    ))
-    .args([
+    let api_server = Program::new(tools.api_server(), &folder.join("kube-apiserver.log"));
+    Ok(less_garbage_collection(api_server).args([
         format!("--etcd-servers={etcd_url}"),
         "--bind-address=127.0.0.1".into(),
         format!("--secure-port={port}"),

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
 use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
 
 use crate::paths;
@@ -101,6 +102,12 @@ impl Kubectl {
         command.args(arguments);
         let what = format!("{} {}", self.path.display(), arguments.join(" "));
         self.output(command, &what, input).await
+    }
+
+    /// `kubectl apply` of an object.
+    pub async fn apply(&self, object: &Value) -> Result<Output> {
+        let input = object.to_string();
+        self.run_with(&["apply", "-f", "-"], input).await
     }
 
     async fn output(

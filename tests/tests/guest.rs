@@ -316,10 +316,7 @@ async fn a_watchdog_and_probes_are_in_the_guest_and_others_wait_for_a_restart() 
             }),
         )
     };
-    let apply = async |machine: Value| {
-        let applied = kubectl.run_with(&["apply", "-f", "-"], machine.to_string());
-        applied.await.unwrap()
-    };
+    let apply = async |machine: Value| kubectl.apply(&machine).await.unwrap();
     let both = json!({"guestAgentPing": {}, "tcpSocket": {"port": 22}});
     let refused = apply(healthy("PowerOff", both)).await.refused().unwrap();
     let fault = "spec.probes.liveness.tcpSocket: Forbidden: a probe is made in one way";

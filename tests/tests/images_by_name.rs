@@ -47,8 +47,7 @@ fn created(events: &[Event], namespace: &str) -> usize {
 /// What kubectl answers to an object that is refused.
 async fn refusal(env: &Environment, object: &Value) -> String {
     let kubectl = env.lab.kubectl();
-    let answer = kubectl.run_with(&["apply", "-f", "-"], object.to_string());
-    answer.await.unwrap().refused().unwrap()
+    kubectl.apply(object).await.unwrap().refused().unwrap()
 }
 
 async fn assert_prompts(env: &Environment) {

@@ -119,13 +119,7 @@ async fn a_guest_is_placed_by_its_affinity_and_a_change_of_it_waits_for_a_restar
             }}),
         )
     };
-    let apply = async |machine: Value| {
-        let input = machine.to_string();
-        kubectl
-            .run_with(&["apply", "-f", "-"], input)
-            .await
-            .unwrap()
-    };
+    let apply = async |machine: Value| kubectl.apply(&machine).await.unwrap();
     let refused = apply(placed("a/b/c", 0)).await.refused().unwrap();
     for place in [
         "spec.placement.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].key",
@@ -295,12 +289,7 @@ async fn hardware_of_a_node_is_judged_at_the_prompt_and_given_to_the_guest() {
             }),
         )
     };
-    let apply = async |machine: Value| {
-        let answer = kubectl
-            .run_with(&["apply", "-f", "-"], machine.to_string())
-            .await;
-        answer.unwrap()
-    };
+    let apply = async |machine: Value| kubectl.apply(&machine).await.unwrap();
     let refused = apply(equipped("nvidia.com/A10", "hihg"))
         .await
         .refused()
@@ -390,13 +379,7 @@ async fn a_field_of_the_virtual_machine_that_a_policy_names_can_be_set() {
             &json!({"template": "small", "backendOverrides": {"kubevirt": patch}}),
         )
     };
-    let apply = async |machine: Value| {
-        let input = machine.to_string();
-        kubectl
-            .run_with(&["apply", "-f", "-"], input)
-            .await
-            .unwrap()
-    };
+    let apply = async |machine: Value| kubectl.apply(&machine).await.unwrap();
     let refused = apply(overriding(json!({"ioThreadsPolicy": "auto"}))).await;
     let refused = refused.refused().unwrap();
     assert!(refused.contains("[OverrideNotAllowed]"), "{refused}");
@@ -408,8 +391,8 @@ async fn a_field_of_the_virtual_machine_that_a_policy_names_can_be_set() {
     });
     env.apply(&policy).await;
     until("the override to be allowed", async || {
-        let input = overriding(json!({"ioThreadsPolicy": "auto"})).to_string();
-        let answer = kubectl.run_with(&["apply", "-f", "-"], input).await?;
+        let allowed = overriding(json!({"ioThreadsPolicy": "auto"}));
+        let answer = kubectl.apply(&allowed).await?;
         Ok((answer.code == 0).then_some(()).ok_or(answer.stderr))
     })
     .await

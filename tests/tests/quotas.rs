@@ -27,8 +27,7 @@ fn small(name: &str) -> Value {
 
 async fn apply(env: &Environment, object: &Value) -> Output {
     let kubectl = env.lab.kubectl();
-    let output = kubectl.run_with(&["apply", "-f", "-"], object.to_string());
-    output.await.unwrap()
+    kubectl.apply(object).await.unwrap()
 }
 
 /// Waits until the policy's status has this use of the namespace `default`.

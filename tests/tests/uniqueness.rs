@@ -45,8 +45,7 @@ async fn refused(lab: &Lab, object: &Value) -> String {
     )
     .await
     .unwrap();
-    let apply = kubectl.run_with(&["apply", "-f", "-"], object.to_string());
-    apply.await.unwrap().refused().unwrap()
+    kubectl.apply(object).await.unwrap().refused().unwrap()
 }
 
 fn invalid(machine: &str, fault: &str) -> String {

@@ -62,29 +62,31 @@ impl Metadata {
         label.filter(|name| !name.is_empty())
     }
 
-    /// The value of the refresh annotation; an empty one counts as absent.
+    /// The value of an annotation; an empty one counts as absent.
+    fn annotation(&self, get: fn(&Annotations) -> Option<&String>) -> Option<&str> {
+        let text = get(self.annotations.as_ref()?)?;
+        Some(text.as_str()).filter(|text| !text.is_empty())
+    }
+
+    /// The value of the refresh annotation.
     pub(super) fn refresh(&self) -> Option<&str> {
-        let text = self.annotations.as_ref()?.refresh_template.as_deref();
-        text.filter(|text| !text.is_empty())
+        self.annotation(|it| it.refresh_template.as_ref())
     }
 
-    /// The value of the annotation that requests a migration; an empty one counts as absent.
+    /// The value of the annotation that requests a migration.
     pub(super) fn requested_migration(&self) -> Option<&str> {
-        let text = self.annotations.as_ref()?.migrate_requested.as_deref();
-        text.filter(|text| !text.is_empty())
+        self.annotation(|it| it.migrate_requested.as_ref())
     }
 
-    /// The node of the annotation that names the target of a migration; an empty one counts as absent.
+    /// The node of the annotation that names the target of a migration.
     pub(super) fn migration_target(&self) -> Option<&str> {
-        let node = self.annotations.as_ref()?.migrate_to.as_deref();
-        node.filter(|node| !node.is_empty())
+        self.annotation(|it| it.migrate_to.as_ref())
     }
 
     /// The value of the annotation that names the state which may be discarded; empty without it.
     pub(super) fn discarded_state(&self) -> &str {
-        let annotations = self.annotations.as_ref();
-        let text = annotations.and_then(|it| it.discard_state.as_deref());
-        text.unwrap_or_default()
+        self.annotation(|it| it.discard_state.as_ref())
+            .unwrap_or_default()
     }
 }
 

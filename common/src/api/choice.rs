@@ -375,6 +375,12 @@ impl WatchdogAction {
             Self::Shutdown => "shutdown",
         }
     }
+
+    /// The action of this [name](Self::backend_name).
+    pub fn of_backend(name: &str) -> Option<Self> {
+        let mut all = Self::ALL.iter().copied();
+        all.find(|action| action.backend_name() == name)
+    }
 }
 
 impl HugepageSize {

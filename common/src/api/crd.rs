@@ -143,7 +143,8 @@ mod tests {
         }
     }
 
-    /// Fields of cloud-init's data that are open objects: of a Machine, of a template, and of a template in a block.
+    /// Fields that are open objects: overrides of a Machine and of its block; cloud-init's data of a Machine, of a template,
+    /// and of a template in a block.
     const OPEN: [&str; 8] = [
         "machines.yaml properties.spec.properties.backendOverrides.properties.kubevirt",
         "machines.yaml properties.spec.properties.cloudInit.properties.cloudConfig",

@@ -95,7 +95,7 @@ fn libvirt_disks<'l>(lookup: &'l Lookup<'_>) -> impl Iterator<Item = &'l Item<'l
 }
 
 /// Refuses a field of a Machine on libvirt that only KubeVirt has. `why`: what libvirt lacks, and what to do.
-fn refuse(
+pub(super) fn refuse(
     lookup: &Lookup<'_>,
     path: FieldPath,
     code: Code,

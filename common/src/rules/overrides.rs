@@ -15,6 +15,7 @@ use crate::merge_patch;
 use crate::violation::{Findings, Kind, Location, Violation};
 use crate::words::{did_you_mean, nearest_first};
 
+use super::libvirt;
 use super::rule::{Check, Governed, Lookup, Parts, Subject, rules};
 
 rules! {
@@ -246,11 +247,15 @@ fn fits(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Fi
 
 /// Rule [`Code::OverridesNeedKubevirt`].
 fn needs_kubevirt(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
-    if lookup.is_on_libvirt() && requested(lookup.merged.user()).is_some() {
-        let detail = "there is no VirtualMachine on libvirt; drop it, or use backend: kubevirt";
-        let code = Code::OverridesNeedKubevirt;
-        let fault = Violation::new(OVERRIDES, code, Kind::Forbidden, detail);
-        findings.deny(fault.given(FieldPath::field("backend")));
+    if requested(lookup.merged.user()).is_some() {
+        let why = "there is no VirtualMachine on libvirt; drop it";
+        libvirt::refuse(
+            lookup,
+            OVERRIDES,
+            Code::OverridesNeedKubevirt,
+            why,
+            findings,
+        );
     }
 }
 

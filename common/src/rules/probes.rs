@@ -27,21 +27,23 @@ rules! {
 
 /// The readiness probe of the Machine, else that of the template: as a whole.
 pub(super) fn readiness<'a>(merged: &Merged<'a>) -> Leaf<&'a Probe> {
-    let probe = |probes: &'a Probes| probes.readiness.as_deref();
-    merged.pick(
-        "probes.readiness",
-        |spec| spec.probes.as_ref().and_then(probe),
-        |template| template.probes.as_ref().and_then(probe),
-    )
+    probe(merged, "probes.readiness", |it| it.readiness.as_deref())
 }
 
 /// The liveness probe of the Machine, else that of the template: as a whole.
 pub(super) fn liveness<'a>(merged: &Merged<'a>) -> Leaf<&'a Probe> {
-    let probe = |probes: &'a Probes| probes.liveness.as_deref();
+    probe(merged, "probes.liveness", |it| it.liveness.as_deref())
+}
+
+fn probe<'a>(
+    merged: &Merged<'a>,
+    field: &'static str,
+    get: fn(&'a Probes) -> Option<&'a Probe>,
+) -> Leaf<&'a Probe> {
     merged.pick(
-        "probes.liveness",
-        |spec| spec.probes.as_ref().and_then(probe),
-        |template| template.probes.as_ref().and_then(probe),
+        field,
+        |spec| spec.probes.as_ref().and_then(get),
+        |template| template.probes.as_ref().and_then(get),
     )
 }
 

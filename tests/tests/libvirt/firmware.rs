@@ -1,4 +1,5 @@
-//! The firmware and the CPU model that the guest reports, and its watchdog. EFI needs more memory than a BIOS to unpack a kernel.
+//! The firmware and the CPU model that the guest reports, and its watchdog. EFI needs more memory than a BIOS to unpack a
+//! kernel.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::OpenObject;
+use super::cloud_init::OpenObject;
 use crate::api::schema;
 
 /// Fields of the object that a backend makes of the machine.

@@ -65,7 +65,7 @@ impl Domain {
             tpm: find(devices, &["tpm", "backend"]).map(|backend| NormalizedTpm {
                 persistent: backend.attribute("persistent_state") == Some("yes"),
             }),
-            watchdog: watchdog.and_then(watchdog_action),
+            watchdog: watchdog.and_then(|it| WatchdogAction::of_backend(it.attribute("action")?)),
             timezone: attribute(root, &["clock"], "timezone").map(ToOwned::to_owned),
             features: NormalizedFeatures {
                 acpi: features("acpi"),
@@ -133,12 +133,6 @@ fn hugepages(root: Node<'_, '_>) -> Option<HugepageSize> {
 /// The watchdog of this operator. libvirt adds that of the chipset, an itco, to machines of the type q35.
 fn watchdog<'a, 'input>(devices: Node<'a, 'input>) -> Option<Node<'a, 'input>> {
     all(devices, "watchdog").find(|it| it.attribute("model") == Some(WATCHDOG_MODEL))
-}
-
-fn watchdog_action(watchdog: Node<'_, '_>) -> Option<WatchdogAction> {
-    let action = watchdog.attribute("action")?;
-    let is_named = |choice: &WatchdogAction| choice.backend_name() == action;
-    WatchdogAction::ALL.iter().copied().find(is_named)
 }
 
 fn firmware(root: Node<'_, '_>) -> Firmware {

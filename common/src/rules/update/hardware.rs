@@ -1,5 +1,5 @@
-//! Warnings of changes of features, hardware of the node, watchdog and probes, firmware state and placement, which are rules of
-//! [`Code::RestartRequired`](crate::code::Code::RestartRequired).
+//! Warnings of changes of features, hardware of the node, watchdog and probes, firmware state and placement, which are
+//! rules of [`Code::RestartRequired`](crate::code::Code::RestartRequired).
 
 use std::collections::BTreeMap;
 

@@ -64,13 +64,7 @@ async fn same_guest(api: &GuardedClient, machine: &Machine, action: &Action) -> 
     let Action::ResetGuest { uid } = action else {
         return Ok(());
     };
-    let name = machine.name();
-    let instance = live::find::<Instance>(api, machine.namespace(), name).await?;
-    if instance.is_some_and(|it| it.uid() == uid && it.runs()) {
-        return Ok(());
-    }
-    let message = format!("the guest of VirtualMachineInstance {name} does not run any more");
-    Err(ApiError::StaleCache(message).into())
+    guest(api, machine, uid, Instance::runs, "does not run any more").await
 }
 
 /// Fails if the guest that was to be moved does not run any more, or cannot be moved.
@@ -78,12 +72,24 @@ async fn movable(api: &GuardedClient, machine: &Machine, action: &Action) -> Res
     let Action::CreateMigration { instance: uid, .. } = action else {
         return Ok(());
     };
+    let lost = "cannot be moved any more";
+    guest(api, machine, uid, Instance::is_movable, lost).await
+}
+
+/// Fails unless the instance of this uid is there and `holds`; `lost`: what the message says of its guest otherwise.
+async fn guest(
+    api: &GuardedClient,
+    machine: &Machine,
+    uid: &str,
+    holds: fn(&Instance) -> bool,
+    lost: &str,
+) -> Result<(), Failed> {
     let name = machine.name();
     let instance = live::find::<Instance>(api, machine.namespace(), name).await?;
-    if instance.is_some_and(|it| it.uid() == uid && it.is_movable()) {
+    if instance.is_some_and(|it| it.uid() == uid && holds(&it)) {
         return Ok(());
     }
-    let message = format!("the guest of VirtualMachineInstance {name} cannot be moved any more");
+    let message = format!("the guest of VirtualMachineInstance {name} {lost}");
     Err(ApiError::StaleCache(message).into())
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{FakeCluster, ORPHAN, decode, some_time};
 use crate::apply::claim_user::{ClaimUser, UserKind};
 use crate::apply::preconditions::{claim_at_risk, lets_run};
-use crate::objects::Claim;
+use crate::objects::{Claim, Instance};
 use crate::plan::action::{Action, ClaimPatch, Exact, ProtectedKind, Protection};
 use crate::plan::state::goes_with;
 use controller_core::backend::Act as _;
@@ -236,14 +236,15 @@ impl FakeCluster {
         let instance = self.instance.as_ref().map(|instance| json!(instance));
         let has_run = instance.is_some_and(|it| !decode::<ClaimUser>(it).never_ran());
         refuse(needs(Precondition::NeverRan) && has_run)?;
-        if let Action::CreateMigration { instance: uid, .. } = action {
+        let guest = |uid: &str, holds: fn(&Instance) -> bool| {
             let instance = self.instance.as_ref();
-            refuse(!instance.is_some_and(|it| it.uid() == uid && it.is_movable()))?;
-        }
-        if let Action::ResetGuest { uid } = action {
-            let instance = self.instance.as_ref();
-            refuse(!instance.is_some_and(|it| it.uid() == uid && it.runs()))?;
-        }
+            instance.is_some_and(|it| it.uid() == uid && holds(it))
+        };
+        refuse(match action {
+            Action::CreateMigration { instance, .. } => !guest(instance, Instance::is_movable),
+            Action::ResetGuest { uid } => !guest(uid, Instance::runs),
+            _ => false,
+        })?;
         let unused = needs(Precondition::Unused);
         let is_import = matches!(action, Action::DeleteDataVolume(_));
         // After a deletion only the Machine's remains are there, and its guest is gone.

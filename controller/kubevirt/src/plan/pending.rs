@@ -159,16 +159,11 @@ fn changes(runs: &InstanceSpec, desired: &InstanceSpec) -> Vec<PendingChange> {
         &runs.eviction_strategy,
         &desired.eviction_strategy,
     );
-    let probes = |spec: &InstanceSpec| {
-        [
-            ("probes.readiness", spec.readiness_probe.clone()),
-            ("probes.liveness", spec.liveness_probe.clone()),
-        ]
-    };
-    for (was, (field, desired)) in probes(runs).into_iter().zip(probes(desired)) {
-        if was.1 != desired {
-            changes.field(field, "as it was", "as it is now");
-        }
+    if runs.readiness_probe != desired.readiness_probe {
+        changes.field("probes.readiness", "as it was", "as it is now");
+    }
+    if runs.liveness_probe != desired.liveness_probe {
+        changes.field("probes.liveness", "as it was", "as it is now");
     }
     // KubeVirt has a default of its own.
     if let Some(seconds) = desired.termination_grace_period_seconds {
@@ -306,9 +301,7 @@ fn of_node(changes: &mut Changes, runs: &Domain, desired: &Domain) {
 fn watchdog(domain: &Domain) -> String {
     let watchdog = domain.devices.watchdog.as_ref();
     let model = watchdog.and_then(|watchdog| watchdog.i6300esb.as_ref());
-    let action = model.map(|model| model.action.as_str());
-    let mut choices = WatchdogAction::ALL.iter().copied();
-    let choice = choices.find(|choice| Some(choice.backend_name()) == action);
+    let choice = model.and_then(|model| WatchdogAction::of_backend(&model.action));
     choice.map_or_else(|| "none".to_owned(), |choice| choice.to_string())
 }
 

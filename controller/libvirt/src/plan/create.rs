@@ -33,7 +33,7 @@ use controller_core::conditions::{Fault, Outcome, not_normalized};
 use controller_core::machine::{Block, Machine};
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Refusal, Subject};
-use controller_core::reset::{self, reset};
+use controller_core::reset::reset;
 
 /// What to do about a Machine that is not under deletion.
 pub(crate) fn plan(
@@ -285,8 +285,6 @@ fn add_refusal(findings: &mut Findings<'_>, refusal: &Refusal, has_domain: bool)
         Subject::Display => return findings.display.refused(refusal),
         Subject::Network => (&mut findings.network, "NetworkFailed"),
         Subject::Storage => (&mut findings.storage, "VolumeFailed"),
-        // The status of the reset has it.
-        Subject::Reset if refusal.reason == Some(reset::REFUSED) => return,
         Subject::Machine | Subject::Guest | Subject::Migration | Subject::Reset => {
             (&mut findings.guest, "VMFailed")
         }

@@ -1,33 +1,17 @@
 //! Watchdog and probes.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
-use super::fixtures::{self, WEB};
+use super::fixtures;
 use super::schema;
 use crate::api::choice::{Choice as _, WatchdogAction};
 use crate::api::machine::{ExecProbe, GuestAgentPing, HttpProbe, Probe, Probes, TcpProbe};
 use crate::api::normalized::Normalized;
-use crate::render::CloudInitPlan;
 use crate::render::kubevirt::types::InstanceSpec;
-use crate::render::kubevirt::{VirtualMachineInput, virtual_machine};
 
 /// The specification of the instance, which KubeVirt's schema accepts.
 fn instance(block: &Normalized) -> Value {
-    let vm = virtual_machine(&VirtualMachineInput {
-        machine: WEB,
-        block,
-        cloud_init: &CloudInitPlan::default(),
-        labels: &BTreeMap::new(),
-        attachments: &BTreeMap::new(),
-        secret_revisions: &BTreeMap::new(),
-    });
-    let vm = serde_json::to_value(vm).unwrap();
-    if let Some(validator) = schema::virtual_machine() {
-        let errors: Vec<_> = validator.iter_errors(&vm).map(|e| e.to_string()).collect();
-        assert_eq!(errors, [""; 0], "{vm:#}");
-    }
+    let vm = schema::accepted(block);
     vm["spec"]["template"]["spec"].clone()
 }
 

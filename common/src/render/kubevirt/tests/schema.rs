@@ -1,9 +1,15 @@
 //! The schema of KubeVirt's CRD as a JSON schema that refuses unknown fields.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use jsonschema::Validator;
 use serde_json::{Map, Value, json};
+
+use super::fixtures::WEB;
+use crate::api::normalized::Normalized;
+use crate::render::CloudInitPlan;
+use crate::render::kubevirt::{self, VirtualMachineInput};
 
 /// The schema of `VirtualMachine` v1; `None`, with a printed reason, if KubeVirt's CRDs are not beside
 /// the repository.
@@ -25,6 +31,24 @@ pub(super) fn virtual_machine() -> Option<Validator> {
     schema["properties"]["metadata"] = json!({});
     close(&mut schema);
     Some(jsonschema::validator_for(&schema).unwrap())
+}
+
+/// The VirtualMachine of a block, which the schema accepts if it is known.
+pub(super) fn accepted(block: &Normalized) -> Value {
+    let vm = kubevirt::virtual_machine(&VirtualMachineInput {
+        machine: WEB,
+        block,
+        cloud_init: &CloudInitPlan::default(),
+        labels: &BTreeMap::new(),
+        attachments: &BTreeMap::new(),
+        secret_revisions: &BTreeMap::new(),
+    });
+    let vm = serde_json::to_value(vm).unwrap();
+    if let Some(validator) = virtual_machine() {
+        let errors: Vec<_> = validator.iter_errors(&vm).map(|e| e.to_string()).collect();
+        assert_eq!(errors, [""; 0], "{vm:#}");
+    }
+    vm
 }
 
 /// Translates Kubernetes' extensions to plain JSON schema: objects refuse unknown fields unless they
