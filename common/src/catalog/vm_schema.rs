@@ -17,8 +17,15 @@ impl fmt::Debug for VmSchema {
 /// Why a value does not fit the schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Misfit {
-    /// The object has no field at this position of the path. The fields that it has.
-    UnknownField(usize, Vec<String>),
+    /// The object has no such field.
+    UnknownField {
+        /// The name of the field.
+        field: String,
+        /// Where the object is in the value, as `[0].match`; empty if it is on the path to the value.
+        within: String,
+        /// The fields that the object has.
+        known: Vec<String>,
+    },
     /// The value has another type, or is none of the allowed ones: what the schema says.
     Value(String),
 }
@@ -32,22 +39,77 @@ impl VmSchema {
     /// Why a field with this path cannot have the value; `None`: it can.
     pub fn misfit(&self, path: &[&str], value: &Value) -> Option<Misfit> {
         let mut schema = &self.0;
-        for (position, field) in path.iter().enumerate() {
-            if schema["x-kubernetes-preserve-unknown-fields"] == true {
-                return None;
-            }
-            let known = schema["properties"].as_object();
-            let of_map = Some(&schema["additionalProperties"]).filter(|it| it.is_object());
-            let Some(found) = known.and_then(|known| known.get(*field)).or(of_map) else {
-                let known = known.into_iter().flatten();
-                let known = known.map(|(name, _)| name.clone()).collect();
-                return Some(Misfit::UnknownField(position, known));
+        for name in path {
+            schema = match field(schema, name) {
+                Field::Open => return None,
+                Field::Known(schema) => schema,
+                Field::Unknown(known) => return Some(unknown(name, String::new(), known)),
             };
-            schema = found;
+        }
+        if let Some(unknown) = unknown_within(schema, value, String::new()) {
+            return Some(unknown);
         }
         let validator = jsonschema::validator_for(schema).ok()?;
         let mut errors = validator.iter_errors(value);
         errors.next().map(|error| Misfit::Value(error.to_string()))
+    }
+}
+
+/// What a schema says of a field of its objects.
+enum Field<'a> {
+    /// Any field may be set, to any value.
+    Open,
+    Known(&'a Value),
+    /// The fields that the object has.
+    Unknown(Vec<String>),
+}
+
+fn field<'a>(schema: &'a Value, name: &str) -> Field<'a> {
+    if schema["x-kubernetes-preserve-unknown-fields"] == true {
+        return Field::Open;
+    }
+    let known = schema["properties"].as_object();
+    let of_map = Some(&schema["additionalProperties"]).filter(|it| it.is_object());
+    match known.and_then(|known| known.get(name)).or(of_map) {
+        Some(found) => Field::Known(found),
+        None => Field::Unknown(
+            known
+                .into_iter()
+                .flatten()
+                .map(|(name, _)| name.clone())
+                .collect(),
+        ),
+    }
+}
+
+fn unknown(field: &str, within: String, known: Vec<String>) -> Misfit {
+    let field = field.to_owned();
+    Misfit::UnknownField {
+        field,
+        within,
+        known,
+    }
+}
+
+/// The first unknown field of the objects in a value. The schema of a CRD does not refuse them: the API server drops
+/// them instead.
+fn unknown_within(schema: &Value, value: &Value, within: String) -> Option<Misfit> {
+    match value {
+        Value::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
+            unknown_within(&schema["items"], item, format!("{within}[{index}]"))
+        }),
+        Value::Object(fields) => {
+            fields
+                .iter()
+                .find_map(|(name, value)| match field(schema, name) {
+                    Field::Open => None,
+                    Field::Known(schema) => {
+                        unknown_within(schema, value, format!("{within}.{name}"))
+                    }
+                    Field::Unknown(known) => Some(unknown(name, within.clone(), known)),
+                })
+        }
+        _ => None,
     }
 }
 
@@ -65,16 +127,32 @@ mod tests {
                 "count": {"type": "integer"},
                 "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
                 "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+                "rules": {"type": "array", "items": {"type": "object", "properties": {
+                    "match": {"type": "object", "properties": {"name": {"type": "string"}}},
+                }}},
             }}}}),
         );
         let misfit = |path: &[&str], value: Value| schema.misfit(path, &value);
         assert_eq!(misfit(&["spec", "policy"], json!("auto")), None);
         assert_eq!(misfit(&["spec", "open", "any", "thing"], json!(1)), None);
         assert_eq!(misfit(&["spec", "labels", "a"], json!("b")), None);
-        let known = ["count", "labels", "open", "policy"].map(str::to_owned);
+        let unknown = |field, within: &str, known: &[&str]| {
+            let known = known.iter().map(|&it| it.to_owned()).collect();
+            Some(super::unknown(field, within.to_owned(), known))
+        };
         assert_eq!(
             misfit(&["spec", "polici"], json!("auto")),
-            Some(Misfit::UnknownField(1, known.into()))
+            unknown(
+                "polici",
+                "",
+                &["count", "labels", "open", "policy", "rules"]
+            )
+        );
+        let rules = |value: Value| misfit(&["spec", "rules"], json!([{}, {"match": value}]));
+        assert_eq!(rules(json!({"name": "a"})), None);
+        assert_eq!(
+            rules(json!({"nane": "a"})),
+            unknown("nane", "[1].match", &["name"])
         );
         let wrong = misfit(&["spec", "count"], json!("many"));
         assert!(matches!(wrong, Some(Misfit::Value(text)) if text.contains("integer")));

@@ -230,12 +230,20 @@ fn fits(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Fi
     for (path, value) in open_values(patch) {
         let detail = match schema.misfit(&path, value) {
             None => continue,
-            Some(Misfit::UnknownField(position, known)) => {
-                let field = path[position];
-                let nearest = did_you_mean(field, known.iter().map(String::as_str));
-                let known = nearest_first(field, known);
+            Some(Misfit::UnknownField {
+                field,
+                within,
+                known,
+            }) => {
+                let nearest = did_you_mean(&field, known.iter().map(String::as_str));
+                let known = nearest_first(&field, known);
+                let place = if within.is_empty() {
+                    "here".to_owned()
+                } else {
+                    format!("in {within}")
+                };
                 format!(
-                    "VirtualMachines have no field '{field}' here; {nearest}known fields: {known}"
+                    "VirtualMachines have no field '{field}' {place}; {nearest}known fields: {known}"
                 )
             }
             Some(Misfit::Value(text)) => text,
