@@ -370,7 +370,7 @@ async fn a_guest_is_reset_once_for_each_request_if_it_runs_and_kubevirt_can() {
         assert_eq!(last["result"], "Refused", "{last}");
         assert!(last["message"].as_str().unwrap().contains(why), "{last}");
     };
-    refused(&request("too-old").await, "version 1.7 or later is needed");
+    refused(&request("too-old").await, "that needs version 1.7 or later");
     let note = reported(&env, "web", "Warning", "ResetRefused").await;
     assert!(note.contains("1.7"), "{note}");
 

@@ -383,7 +383,7 @@ fn explained(action: &Action, failed: Failed) -> Failed {
         return Failed {
             reason: Some(reset::REFUSED),
             message: format!(
-                "KubeVirt did not reset the guest ({}): version 1.7 or later is needed",
+                "KubeVirt did not reset the guest ({}): that needs version 1.7 or later, and the permissions of the shipped ClusterRole",
                 failed.message
             ),
             ..failed
