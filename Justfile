@@ -29,6 +29,10 @@ licenses:
 sbom:
     tests/lab sbom
 
+# Write target/image/kubevirt-operator.tar, the image of both programs, without a container engine; --tag names it.
+image *arguments:
+    tests/lab image {{arguments}}
+
 # Write manifests/crds, docs/rules.md, the graph in docs/development.md and parts of the Helm chart from the code;
 # --check only compares.
 generate *arguments:

@@ -24,6 +24,7 @@ pub mod dependencies;
 pub mod fault_proxy;
 mod folder;
 pub mod http;
+pub mod image;
 pub mod image_server;
 pub mod install;
 mod kubectl;

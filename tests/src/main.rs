@@ -7,6 +7,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use lab::image::Reference;
 use tokio::signal;
 
 use crate::verbs::guest::VirtType;
@@ -45,6 +46,12 @@ enum Verb {
     Licenses,
     /// Write target/sbom.cdx.json, the bill of materials of the programs.
     Sbom,
+    /// Write the image of both programs as an OCI archive, without a container engine.
+    Image {
+        /// Registry, repository and tag; the chart's, if it is not given.
+        #[arg(long, value_name = "NAME")]
+        tag: Option<Reference>,
+    },
     /// Measure the webhook over TLS, compared with an echo server, in one run.
     Bench {
         /// Run for a few seconds, to check the responses rather than to measure.
@@ -138,6 +145,7 @@ async fn run(verb: Verb) -> Result<ExitCode> {
         Verb::RecordSuite { file, command } => verbs::test::record(&file, command),
         Verb::Lint => verbs::lint::run().await,
         Verb::Licenses => verbs::licenses::run().await,
+        Verb::Image { tag } => verbs::image::run(tag).await,
         Verb::Sbom => verbs::sbom::run().await,
         Verb::Generate { check } => verbs::generate::run(check).await,
     }
