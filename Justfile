@@ -4,9 +4,9 @@
 default:
     @just --list --unsorted
 
-# A control plane with everything running and the examples applied, until Ctrl-C.
-up:
-    tests/lab up
+# A control plane with everything running and the examples applied, until Ctrl-C; --node: on a real node.
+up *arguments:
+    tests/lab up {{arguments}}
 
 # A demonstration: good Machines run, a bad one is refused with every fault named.
 demo:

@@ -24,6 +24,9 @@ struct Arguments {
 enum Verb {
     /// Start a control plane with everything running and the examples applied, until Ctrl-C.
     Up {
+        /// With a node: both programs run in pods of the chart.
+        #[arg(long, conflicts_with = "virt_type")]
+        node: bool,
         /// How QEMU runs the guest on libvirt.
         #[arg(long, value_enum, default_value_t)]
         virt_type: VirtType,
@@ -128,7 +131,8 @@ async fn main() -> ExitCode {
 
 async fn run(verb: Verb) -> Result<ExitCode> {
     match verb {
-        Verb::Up { virt_type } => verbs::up::run(virt_type).await,
+        Verb::Up { node: true, .. } => verbs::up::run_with_node().await,
+        Verb::Up { virt_type, .. } => verbs::up::run(virt_type).await,
         Verb::Demo { virt_type } => verbs::demo::run(virt_type).await,
         Verb::Test { arguments } => verbs::test::run(&arguments).await,
         Verb::Bench {
