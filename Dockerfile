@@ -35,6 +35,10 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
 
 # libc, libm and libgcc, without a shell.
 FROM gcr.io/distroless/cc-debian12:nonroot
+ARG GIT_COMMIT=
+LABEL org.opencontainers.image.source=https://github.com/vitistack/kubevirt-operator \
+    org.opencontainers.image.licenses=Apache-2.0 \
+    org.opencontainers.image.revision=$GIT_COMMIT
 COPY --from=build /libvirt/ /
 COPY --from=build /source/LICENSE /LICENSE
 COPY --from=build /programs/machine-webhook /machine-webhook

@@ -4,9 +4,9 @@
 default:
     @just --list --unsorted
 
-# A control plane with everything running and the examples applied, until Ctrl-C.
-up:
-    tests/lab up
+# A control plane with everything running and the examples applied, until Ctrl-C; --node: on a real node.
+up *arguments:
+    tests/lab up {{arguments}}
 
 # A demonstration: good Machines run, a bad one is refused with every fault named.
 demo:
@@ -28,6 +28,10 @@ licenses:
 # Write target/sbom.cdx.json, a bill of materials of the programs.
 sbom:
     tests/lab sbom
+
+# Write target/image/kubevirt-operator.tar, the image of both programs, without a container engine; --tag names it.
+image *arguments:
+    tests/lab image {{arguments}}
 
 # Write manifests/crds, docs/rules.md, the graph in docs/development.md and parts of the Helm chart from the code;
 # --check only compares.

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use crate::{
     credentials::{self, Credentials, Endpoint, User},
     folder::Folder,
+    node::network,
     ports,
     process::{Process, Program},
     tools::Tools,
@@ -55,6 +56,70 @@ const CONTROLLERS: &str = "garbage-collector-controller,namespace-controller,\
     persistentvolumeclaim-protection-controller,serviceaccount-controller,\
     clusterrole-aggregation-controller";
 
+/// Further controllers, for pods on a node.
+const CONTROLLERS_OF_PODS: &str = ",deployment-controller,replicaset-controller,\
+    endpoints-controller,endpointslice-controller,disruption-controller,node-lifecycle-controller,\
+    root-ca-certificate-publisher-controller";
+
+/// Who reaches the control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Network {
+    /// Programs of this machine.
+    Loopback,
+    /// Pods of a node too, in a network namespace of the lab's own.
+    Node,
+}
+
+impl Network {
+    /// The address that clients use.
+    fn host(self) -> &'static str {
+        match self {
+            Self::Loopback => "127.0.0.1",
+            Self::Node => network::ADDRESS,
+        }
+    }
+
+    /// The names in the API server's certificate.
+    fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Loopback => &["127.0.0.1", "localhost"],
+            Self::Node => &[
+                "127.0.0.1",
+                "localhost",
+                network::ADDRESS,
+                network::API_SERVICE,
+            ],
+        }
+    }
+
+    /// The arguments of the API server for its address and those of Services.
+    fn arguments(self) -> Vec<String> {
+        match self {
+            // There are no nodes: a program that replaces the pods of a Service listens at the Service's address,
+            // which has to be one of this machine.
+            Self::Loopback => vec![
+                "--bind-address=127.0.0.1".into(),
+                "--service-cluster-ip-range=127.96.0.0/16".into(),
+                "--endpoint-reconciler-type=none".into(),
+            ],
+            Self::Node => vec![
+                "--bind-address=0.0.0.0".into(),
+                format!("--advertise-address={}", network::ADDRESS),
+                format!("--service-cluster-ip-range={}", network::SERVICES),
+                // No server knows the name of the node.
+                "--kubelet-preferred-address-types=InternalIP".into(),
+            ],
+        }
+    }
+
+    fn controllers(self) -> String {
+        match self {
+            Self::Loopback => CONTROLLERS.to_owned(),
+            Self::Node => format!("{CONTROLLERS}{CONTROLLERS_OF_PODS}"),
+        }
+    }
+}
+
 /// The processes, ended when this is dropped.
 pub(crate) struct ControlPlane {
     // Dropped in this order.
@@ -63,6 +128,8 @@ pub(crate) struct ControlPlane {
     etcd: Process,
     program: Program,
     endpoint: Endpoint,
+    ca: PathBuf,
+    network: Network,
     audit_log: PathBuf,
     kubeconfig: PathBuf,
     client: Client,
@@ -78,11 +145,16 @@ impl fmt::Debug for ControlPlane {
 
 impl ControlPlane {
     /// Starts it with the admission configuration in the file `admission`.
-    pub(crate) async fn start(tools: &Tools, folder: &Folder, admission: &Path) -> Result<Self> {
-        let credentials = Credentials::write(folder)?;
+    pub(crate) async fn start(
+        tools: &Tools,
+        folder: &Folder,
+        admission: &Path,
+        network: Network,
+    ) -> Result<Self> {
+        let credentials = Credentials::write(folder, network.names())?;
         let mut attempt = 1;
         loop {
-            match Self::try_start(tools, folder, &credentials, admission).await {
+            match Self::try_start(tools, folder, &credentials, admission, network).await {
                 Err(_) if attempt < ATTEMPTS => attempt += 1,
                 outcome => return outcome,
             }
@@ -94,13 +166,14 @@ impl ControlPlane {
         folder: &Folder,
         credentials: &Credentials,
         admission: &Path,
+        network: Network,
     ) -> Result<Self> {
         let (client_port, peer_port, port) = (ports::free()?, ports::free()?, ports::free()?);
         let etcd_url = format!("http://127.0.0.1:{client_port}");
         let etcd = etcd(tools, folder, &etcd_url, peer_port)?.start()?;
 
         let endpoint = Endpoint {
-            server: format!("https://127.0.0.1:{port}"),
+            server: format!("https://{}:{port}", network.host()),
             ca_pem: credentials.ca_pem.clone(),
         };
         let text = endpoint.kubeconfig_of(User::Admin);
@@ -109,9 +182,14 @@ impl ControlPlane {
             controller_manager: None,
             api_server: None,
             etcd,
-            program: api_server(tools, folder, credentials, &etcd_url, port, &audit_log)?.args([
-                format!("--admission-control-config-file={}", admission.display()),
-            ]),
+            program: api_server(tools, folder, credentials, &etcd_url, &audit_log)?
+                .args(network.arguments())
+                .args([
+                    format!("--secure-port={port}"),
+                    format!("--admission-control-config-file={}", admission.display()),
+                ]),
+            ca: credentials.ca.clone(),
+            network,
             endpoint,
             audit_log,
             kubeconfig: folder.write("kubeconfig", &text)?,
@@ -155,7 +233,8 @@ impl ControlPlane {
         )
         .args([
             format!("--kubeconfig={}", kubeconfig.display()),
-            format!("--controllers={CONTROLLERS}"),
+            format!("--controllers={}", self.network.controllers()),
+            format!("--root-ca-file={}", self.ca.display()),
             "--leader-elect=false".into(),
             // It serves no API, because no client uses it.
             "--secure-port=0".into(),
@@ -230,7 +309,6 @@ fn api_server(
     folder: &Folder,
     credentials: &Credentials,
     etcd_url: &str,
-    port: u16,
     audit_log: &Path,
 ) -> Result<Program> {
     let policy = folder.write("audit-policy.yaml", AUDIT_POLICY)?;
@@ -238,8 +316,6 @@ fn api_server(
     let api_server = Program::new(tools.api_server(), &folder.join("kube-apiserver.log"));
     Ok(less_garbage_collection(api_server).args([
         format!("--etcd-servers={etcd_url}"),
-        "--bind-address=127.0.0.1".into(),
-        format!("--secure-port={port}"),
         format!("--tls-cert-file={}", file(&credentials.certificate)),
         format!("--tls-private-key-file={}", file(&credentials.key)),
         "--authorization-mode=RBAC".into(),
@@ -256,10 +332,6 @@ fn api_server(
             "--service-account-signing-key-file={}",
             file(&credentials.account_key)
         ),
-        // There are no nodes: a program that replaces the pods of a Service listens at the Service's address,
-        // which has to be one of this machine.
-        "--service-cluster-ip-range=127.96.0.0/16".into(),
-        "--endpoint-reconciler-type=none".into(),
         "--allow-privileged=true".into(),
         "--profiling=false".into(),
         format!("--audit-policy-file={}", file(&policy)),

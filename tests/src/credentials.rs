@@ -21,15 +21,18 @@ pub enum User {
     Simulator,
     /// kube-controller-manager.
     ControllerManager,
+    /// The parts of a node: kubelet, kube-scheduler and kube-proxy.
+    Node,
     /// A user without permissions, except those that a test grants.
     Developer,
 }
 
 impl User {
-    const ALL: [Self; 4] = [
+    const ALL: [Self; 5] = [
         Self::Admin,
         Self::Simulator,
         Self::ControllerManager,
+        Self::Node,
         Self::Developer,
     ];
 
@@ -39,6 +42,7 @@ impl User {
             Self::Admin => "admin",
             Self::Simulator => "kubevirt-simulator",
             Self::ControllerManager => "kube-controller-manager",
+            Self::Node => "node",
             Self::Developer => "developer",
         }
     }
@@ -110,6 +114,7 @@ impl CallerCa {
 #[derive(Debug)]
 pub(crate) struct Credentials {
     pub(crate) ca_pem: String,
+    pub(crate) ca: PathBuf,
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
     pub(crate) account_key: PathBuf,
@@ -118,7 +123,8 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    pub(crate) fn write(folder: &Folder) -> Result<Self> {
+    /// Writes them; the API server's certificate has these names.
+    pub(crate) fn write(folder: &Folder, names: &[&str]) -> Result<Self> {
         let ca_key = KeyPair::generate()?;
         let mut ca = CertificateParams::default();
         ca.distinguished_name
@@ -129,7 +135,8 @@ impl Credentials {
         let issuer = Issuer::new(ca, ca_key);
 
         let key = KeyPair::generate()?;
-        let mut leaf = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".into()])?;
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let mut leaf = CertificateParams::new(names)?;
         leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let certificate = leaf.signed_by(&key, &issuer)?.pem();
 
@@ -139,6 +146,7 @@ impl Credentials {
             format!("{token},{name},uid-of-{name},{group}")
         });
         Ok(Self {
+            ca: folder.write("ca.crt", &ca_pem)?,
             ca_pem,
             certificate: folder.write("api-server.crt", &certificate)?,
             key: folder.write("api-server.key", &key.serialize_pem())?,

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
-const PREFIX: &str = "kubevirt-operator-lab-";
+pub(crate) const PREFIX: &str = "kubevirt-operator-lab-";
 const LOCK: &str = "in-use";
 
 /// A folder that is removed when this is dropped.
@@ -62,7 +62,7 @@ impl Folder {
 }
 
 /// Removes the folders whose owner has ended. A folder without a lock file is just being created, and stays.
-fn remove_abandoned(parent: &Path) {
+pub(crate) fn remove_abandoned(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else {
         return;
     };

@@ -64,6 +64,11 @@ impl Connection {
         Self::over(tls(address, ca_pem).await?, address).await
     }
 
+    /// As [`Self::tls`], to a server whose certificate has this name.
+    pub async fn tls_named(address: SocketAddr, ca_pem: &[u8], name: &str) -> Result<Self> {
+        Self::over(tls_named(address, ca_pem, name).await?, address).await
+    }
+
     /// As [`Self::tls`], with a client certificate if the server requests one.
     pub async fn tls_as(address: SocketAddr, ca_pem: &[u8], caller: &Caller) -> Result<Self> {
         let stream = connect(address, address.ip().into(), client(ca_pem, Some(caller))?).await?;

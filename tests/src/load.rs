@@ -185,7 +185,7 @@ pub async fn under(
     let peers = peers.into_iter().collect::<Result<Vec<_>>>()?;
     let others = async {
         if let Load::LargeBodies(bodies) = load {
-            large_bodies(lab, bodies).await?;
+            large_bodies(async || lab.connect_webhook().await, bodies).await?;
         }
         Ok(())
     };
@@ -195,7 +195,7 @@ pub async fn under(
 }
 
 /// A client that sends requests until the program reads no more, and reads no answer.
-async fn stuck_peer(address: SocketAddr) -> Result<TcpStream> {
+pub async fn stuck_peer(address: SocketAddr) -> Result<TcpStream> {
     let mut stream = http::tcp(address).await?;
     let requests = "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n".repeat(100_000);
     // Either is expected: the program reads no further, or has ended the connection.
@@ -212,12 +212,15 @@ fn allow_many_connections() -> Result<()> {
 
 /// Sends reviews of the largest size at the same time. Some are answered, the others are refused because there are too
 /// many.
-async fn large_bodies(lab: &Lab, bodies: usize) -> Result<()> {
+pub async fn large_bodies(
+    connect: impl AsyncFn() -> Result<Connection>,
+    bodies: usize,
+) -> Result<()> {
     let mut body = small_review().into_bytes();
     body.resize(BODY_BYTES, b' ');
     let body = Bytes::from(body);
     let answers = (0..bodies).map(|_| async {
-        let mut connection = lab.connect_webhook().await?;
+        let mut connection = connect().await?;
         let answer = connection.post(REVIEWED, body.clone()).await?;
         let expected = [200, 429, 503, 504];
         ensure!(expected.contains(&answer.status), "HTTP {}", answer.status);

@@ -7,6 +7,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use lab::image::Reference;
 use tokio::signal;
 
 use crate::verbs::guest::VirtType;
@@ -23,6 +24,9 @@ struct Arguments {
 enum Verb {
     /// Start a control plane with everything running and the examples applied, until Ctrl-C.
     Up {
+        /// With a node: both programs run in pods of the chart.
+        #[arg(long, conflicts_with = "virt_type")]
+        node: bool,
         /// How QEMU runs the guest on libvirt.
         #[arg(long, value_enum, default_value_t)]
         virt_type: VirtType,
@@ -45,6 +49,12 @@ enum Verb {
     Licenses,
     /// Write target/sbom.cdx.json, the bill of materials of the programs.
     Sbom,
+    /// Write the image of both programs as an OCI archive, without a container engine.
+    Image {
+        /// Registry, repository and tag; the chart's, if it is not given.
+        #[arg(long, value_name = "NAME")]
+        tag: Option<Reference>,
+    },
     /// Measure the webhook over TLS, compared with an echo server, in one run.
     Bench {
         /// Run for a few seconds, to check the responses rather than to measure.
@@ -121,7 +131,8 @@ async fn main() -> ExitCode {
 
 async fn run(verb: Verb) -> Result<ExitCode> {
     match verb {
-        Verb::Up { virt_type } => verbs::up::run(virt_type).await,
+        Verb::Up { node: true, .. } => verbs::up::run_with_node().await,
+        Verb::Up { virt_type, .. } => verbs::up::run(virt_type).await,
         Verb::Demo { virt_type } => verbs::demo::run(virt_type).await,
         Verb::Test { arguments } => verbs::test::run(&arguments).await,
         Verb::Bench {
@@ -138,6 +149,7 @@ async fn run(verb: Verb) -> Result<ExitCode> {
         Verb::RecordSuite { file, command } => verbs::test::record(&file, command),
         Verb::Lint => verbs::lint::run().await,
         Verb::Licenses => verbs::licenses::run().await,
+        Verb::Image { tag } => verbs::image::run(tag).await,
         Verb::Sbom => verbs::sbom::run().await,
         Verb::Generate { check } => verbs::generate::run(check).await,
     }

@@ -1,20 +1,19 @@
-//! The Dockerfile, as far as it can be checked without a container engine: the copied files exist and are a complete
-//! workspace, and the image contains the started programs and their libraries.
+//! The image: the Dockerfile, as far as it can be checked without a container engine, and the archive of
+//! `tests/lab image`, which has the same files.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::{collections::BTreeSet, fs, path::Path, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use lab::{Binary, Lab, Options, install, paths};
-
-/// Libraries of the base image, which are libc6 and libgcc-s1 of Debian 12, and the one that the Dockerfile copies.
-const LIBRARIES: [&str; 6] = [
-    "libvirt.so.0",
-    "libc.so.6",
-    "libm.so.6",
-    "libgcc_s.so.1",
-    "ld-linux-x86-64.so.2",
-    "ld-linux-aarch64.so.1",
-];
+use lab::{
+    Binary, Lab, Options,
+    image::{BASE_FILES, BASE_LIBRARIES, Image, Reference, Revision, components, product},
+    install, paths,
+};
 
 fn read(name: &str) -> String {
     fs::read_to_string(paths::repository().join(name)).unwrap()
@@ -138,17 +137,9 @@ async fn the_commands_of_the_deployments_are_in_the_image() {
     }
 }
 
-/// Runs the shell script of the Dockerfile that collects libvirt, in a folder, without installing anything.
-#[test]
-fn the_image_names_the_package_of_each_library_that_it_copies() {
-    let search = ["--search", "*/libvirt.so.0"];
-    let found = Command::new("dpkg-query").args(search).output();
-    if !found.is_ok_and(|output| output.status.success()) {
-        lab::skip("no package of Debian has installed libvirt on this machine");
-        return;
-    }
-    let root = tempfile::tempdir().unwrap();
-    let root = root.path().display().to_string();
+/// The folder of the files that the shell script of the Dockerfile collects; it runs in `root`, and installs nothing.
+fn collected(root: &Path) -> PathBuf {
+    let root = root.display().to_string();
     let script = instructions("RUN ").remove(0).join(" ");
     let (_, script) = script.split_once("libvirt-dev && ").unwrap();
     let script = script
@@ -158,25 +149,142 @@ fn the_image_names_the_package_of_each_library_that_it_copies() {
         .replace("/packages", &format!("{root}/packages"));
     let status = Command::new("sh").args(["-ec", &script]).status().unwrap();
     assert!(status.success(), "{script}");
+    Path::new(&root).join("libvirt")
+}
 
-    let names = |folder: &Path| -> BTreeSet<String> {
-        let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
-        entries
-            .map(|entry| entry.file_name().into_string().unwrap())
+/// The files below a folder, as absolute paths of an image.
+fn tree(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut waiting = vec![folder.to_owned()];
+    while let Some(next) = waiting.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                waiting.push(path);
+            } else {
+                let relative = path.strip_prefix(folder).unwrap().display();
+                found.insert(format!("/{relative}"), fs::read(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+/// The value of a field of a package's description.
+fn field<'a>(description: &'a str, name: &str) -> &'a str {
+    let mut lines = description.lines();
+    lines.find_map(|line| line.strip_prefix(name)).unwrap()
+}
+
+/// The archive has what the Dockerfile puts on its base image, and of the base image what the programs need.
+#[tokio::test]
+async fn the_archive_and_the_dockerfile_have_the_same_files() {
+    let search = ["--search", "*/libvirt.so.0"];
+    let found = Command::new("dpkg-query").args(search).output();
+    if !found.is_ok_and(|output| output.status.success()) {
+        lab::skip("no package of Debian has installed libvirt on this machine");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut expected = tree(&collected(folder.path()));
+    let programs = Binary::Webhook.path().await.unwrap();
+    let programs = programs.parent().unwrap();
+    for words in instructions("COPY ") {
+        let from = match words[1].as_str() {
+            "/libvirt/" => continue,
+            "/source/LICENSE" => paths::repository().join("LICENSE"),
+            program if words[0] == "--from=build" => {
+                programs.join(program.strip_prefix("/programs/").unwrap())
+            }
+            _ => continue,
+        };
+        expected.insert(words[2].clone(), fs::read(from).unwrap());
+    }
+
+    let revision = Revision::current().await.unwrap();
+    let name = || Reference::new("registry.example.com/operator", "v1").unwrap();
+    let image = product(programs, name(), &revision).await.unwrap();
+    let paths: BTreeSet<_> = image.files.paths().map(str::to_owned).collect();
+    let missing: Vec<_> = expected.keys().filter(|it| !paths.contains(*it)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    let mut base = BTreeSet::new();
+    for path in image.files.paths() {
+        let content = image.files.content(path).unwrap();
+        match expected.get(path) {
+            Some(expected) => assert!(content == expected, "{path}"),
+            None => {
+                base.insert(path.to_owned());
+            }
+        }
+    }
+    // Everything else is in the base image.
+    for path in base {
+        let file = path.rsplit('/').next().unwrap();
+        let is_package = ["libc6", "libgcc-s1", "ca-certificates"].contains(&file);
+        let is_base = BASE_FILES.contains(&&*path) || BASE_LIBRARIES.contains(&file);
+        assert!(
+            is_base || (is_package && path.contains("/status.d/")),
+            "{path}"
+        );
+    }
+
+    let mode = |path: &str| image.files.mode(path).unwrap();
+    assert_eq!((mode("/machine-webhook"), mode("/LICENSE")), (0o755, 0o644));
+    assert_eq!(instructions("USER "), [[image.user.as_str()]]);
+    let labels = instructions("LABEL ").concat();
+    let labels: BTreeMap<_, _> = labels
+        .iter()
+        .map(|label| label.split_once('=').unwrap())
+        .map(|(name, value)| (name, value.replace("$GIT_COMMIT", &revision.commit)))
+        .collect();
+    let named = |(name, value): (&String, &String)| (name.clone(), value.clone());
+    let own: BTreeMap<_, _> = image.labels.iter().map(named).collect();
+    assert_eq!(
+        own,
+        labels.into_iter().map(|(a, b)| (a.to_owned(), b)).collect()
+    );
+    for component in components(&image.files) {
+        let status = format!(
+            "/var/lib/dpkg/status.d/{}",
+            component["name"].as_str().unwrap()
+        );
+        let status = String::from_utf8(image.files.content(&status).unwrap().to_vec()).unwrap();
+        assert_eq!(component["version"], field(&status, "Version: "));
+    }
+
+    // Made twice, it is the same; and it is read as it was written.
+    let (one, other) = (folder.path().join("1.tar"), folder.path().join("2.tar"));
+    let digest = image.write(&one).unwrap();
+    let again = product(programs, name(), &revision).await.unwrap();
+    assert_eq!(again.write(&other).unwrap(), digest);
+    assert!(fs::read(&one).unwrap() == fs::read(&other).unwrap());
+    assert!(Image::read(&one).unwrap() == image);
+}
+
+/// The packages of all libraries are named, for scanners of images.
+#[test]
+fn the_image_names_the_package_of_each_library_that_it_copies() {
+    let search = ["--search", "*/libvirt.so.0"];
+    let found = Command::new("dpkg-query").args(search).output();
+    if !found.is_ok_and(|output| output.status.success()) {
+        lab::skip("no package of Debian has installed libvirt on this machine");
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let files = tree(&collected(root.path()));
+    let of = |part: &str| -> BTreeSet<String> {
+        let paths = files.keys().filter(|path| path.contains(part));
+        paths
+            .map(|path| path.rsplit('/').next().unwrap().to_owned())
             .collect()
     };
-    let root = Path::new(&root).join("libvirt");
-    let libraries = fs::read_dir(root.join("usr/lib")).unwrap().next().unwrap();
-    let libraries = names(&libraries.unwrap().path());
+    let (libraries, packages) = (of("/usr/lib/"), of("/status.d/"));
     assert!(libraries.contains("libvirt.so.0") && libraries.contains("libssh.so.4"));
-    let packages = names(&root.join("var/lib/dpkg/status.d"));
     for package in &packages {
-        let status = fs::read_to_string(root.join("var/lib/dpkg/status.d").join(package)).unwrap();
-        assert!(
-            status.starts_with(&format!("Package: {package}\n")),
-            "{status}"
-        );
-        assert!(status.contains("\nVersion: "), "{status}");
+        let status = &files[&format!("/var/lib/dpkg/status.d/{package}")];
+        let status = String::from_utf8(status.clone()).unwrap();
+        assert_eq!(field(&status, "Package: "), package);
+        assert!(!field(&status, "Version: ").is_empty());
     }
     for library in &libraries {
         let search = ["--search", &format!("*/{library}")];
@@ -194,7 +302,7 @@ fn the_image_names_the_package_of_each_library_that_it_copies() {
 fn the_programs_of_the_image_check_integer_overflow() {
     #[derive(serde::Deserialize)]
     struct Manifest {
-        profile: std::collections::BTreeMap<String, serde_json::Value>,
+        profile: BTreeMap<String, serde_json::Value>,
     }
     let manifest: Manifest = basic_toml::from_str(&read("Cargo.toml")).unwrap();
     let release = &manifest.profile["release"];
@@ -224,7 +332,11 @@ async fn the_programs_link_only_libraries_of_the_image() {
             .collect();
         assert!(names.contains(&"libc.so.6".to_owned()), "{text}");
         for name in names {
-            assert!(LIBRARIES.contains(&name.as_str()), "{name}");
+            let is_copied = name == "libvirt.so.0";
+            assert!(
+                is_copied || BASE_LIBRARIES.contains(&name.as_str()),
+                "{name}"
+            );
         }
     }
 }

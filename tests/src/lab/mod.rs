@@ -24,7 +24,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     cdi::Cdi,
-    control_plane::ControlPlane,
+    control_plane::{ControlPlane, Network},
     credentials::{self, CallerCa, User},
     folder::Folder,
     http::Connection,
@@ -67,6 +67,8 @@ pub struct Options {
     pub storage_classes: bool,
     /// Garbage collection, deletion of namespaces, protection of claims.
     pub controller_manager: bool,
+    /// Who reaches the control plane.
+    pub network: Network,
 }
 
 impl Default for Options {
@@ -79,6 +81,7 @@ impl Default for Options {
             multus: true,
             storage_classes: true,
             controller_manager: true,
+            network: Network::Loopback,
         }
     }
 }
@@ -93,6 +96,7 @@ impl Options {
             multus: false,
             storage_classes: false,
             controller_manager: false,
+            network: Network::Loopback,
         }
     }
 
@@ -141,7 +145,7 @@ impl Lab {
         let (webhook_port, callers) = (ports::free()?, CallerCa::new("callers of webhooks")?);
         let caller = callers.sign(CALLER, &[])?;
         let admission = credentials::admission_configuration(&folder, &caller, webhook_port)?;
-        let plane = ControlPlane::start(&tools, &folder, &admission);
+        let plane = ControlPlane::start(&tools, &folder, &admission, options.network);
         let (plane, manifests) = tokio::try_join!(plane, async {
             if !options.operator {
                 return Ok(Manifests::default());
@@ -227,6 +231,13 @@ impl Lab {
         self.mounts = Some(libvirt.mounts());
     }
 
+    /// A kubeconfig of one of the lab's users, as a file.
+    pub(crate) fn kubeconfig_of(&self, user: User) -> Result<PathBuf> {
+        let text = self.plane.endpoint().kubeconfig_of(user);
+        self.folder
+            .write(&format!("{}.kubeconfig", user.name()), &text)
+    }
+
     /// kubectl as the admin.
     pub fn kubectl(&self) -> Kubectl {
         self.kubectl_with(self.kubeconfig())
@@ -234,9 +245,7 @@ impl Lab {
 
     /// kubectl as another user.
     pub fn kubectl_as(&self, user: User) -> Result<Kubectl> {
-        let text = self.plane.endpoint().kubeconfig_of(user);
-        let name = format!("{}.kubeconfig", user.name());
-        Ok(self.kubectl_with(self.folder.write(&name, &text)?))
+        Ok(self.kubectl_with(self.kubeconfig_of(user)?))
     }
 
     /// Helm as the admin; built first if it is missing.

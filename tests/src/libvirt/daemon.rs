@@ -11,9 +11,9 @@ use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::{process::Command, time::timeout};
 
-use super::packages::{self, Missing};
+use super::packages;
 use crate::{
-    Output,
+    Missing, Output,
     folder::Folder,
     process::{Process, Program},
     tools, wait,

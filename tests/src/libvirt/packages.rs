@@ -3,10 +3,12 @@
 //! Missing ones are installed with apt-get if that is possible. If it is not, the result is the reason: the rest of the
 //! repository works without them.
 
-use std::{env, fmt, path::PathBuf, process::Stdio};
+use std::{path::PathBuf, process::Stdio};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use tokio::{process::Command, sync::OnceCell};
+
+use crate::debian::{Missing, install, instead, program};
 
 /// Required programs, each with the package of Debian and Ubuntu that contains it.
 const PROGRAMS: [(&str, &str); 11] = [
@@ -29,16 +31,6 @@ const FIRMWARE: (&str, &str) = ("/usr/share/OVMF/OVMF_CODE_4M.ms.fd", "ovmf");
 /// The packages that are needed to build the controller with libvirt.
 const HEADERS: [&str; 2] = ["libvirt-dev", "pkg-config"];
 
-/// The reason why libvirt cannot be used on this machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing(String);
-
-impl fmt::Display for Missing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 /// Whether the controller can be built with libvirt here; checked once per process.
 pub async fn headers() -> Result<Result<(), Missing>> {
     static FOUND: OnceCell<Result<(), Missing>> = OnceCell::const_new();
@@ -52,7 +44,7 @@ async fn check_headers() -> Result<Result<(), Missing>> {
     Ok(if has_headers().await {
         Ok(())
     } else {
-        Err(Missing(instead("libvirt's headers are missing", &HEADERS)))
+        Err(instead("libvirt's headers are missing", &HEADERS))
     })
 }
 
@@ -65,7 +57,7 @@ pub async fn host() -> Result<Result<(), Missing>> {
 async fn check_host() -> Result<Result<(), Missing>> {
     if !rustix::process::geteuid().is_root() {
         // Creating namespaces, bridges and taps needs root.
-        return Ok(Err(Missing("only root can start libvirtd".to_owned())));
+        return Ok(Err(Missing::new("only root can start libvirtd")));
     }
     let missing = missing_packages();
     if !missing.is_empty() {
@@ -73,16 +65,13 @@ async fn check_host() -> Result<Result<(), Missing>> {
     }
     let missing = missing_packages();
     if !missing.is_empty() {
-        return Ok(Err(Missing(instead(
-            "libvirt or QEMU are missing",
-            &missing,
-        ))));
+        return Ok(Err(instead("libvirt or QEMU are missing", &missing)));
     }
     Ok(namespaces().await)
 }
 
 /// Checks that namespaces can be created: root in a container may lack the permission.
-async fn namespaces() -> Result<(), Missing> {
+pub(crate) async fn namespaces() -> Result<(), Missing> {
     let tried = Command::new("unshare")
         .args(["--mount", "--net", "--pid", "--fork", "ip"])
         .args(["link", "add", "lab", "type", "bridge"])
@@ -91,11 +80,11 @@ async fn namespaces() -> Result<(), Missing> {
         .await;
     match tried {
         Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(Missing(format!(
+        Ok(output) => Err(Missing::new(format!(
             "this machine allows no new namespaces or bridges: {}",
             String::from_utf8_lossy(&output.stderr).trim()
         ))),
-        Err(error) => Err(Missing(format!("starting unshare: {error}"))),
+        Err(error) => Err(Missing::new(format!("starting unshare: {error}"))),
     }
 }
 
@@ -118,88 +107,4 @@ fn missing_packages() -> Vec<&'static str> {
         .collect();
     missing.dedup();
     missing
-}
-
-/// The path of a program. The `sbin` folders are searched, too, because they are not on every user's `PATH`.
-fn program(name: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path)
-        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
-        .map(|folder| folder.join(name))
-        .find(|path| path.is_file())
-}
-
-fn instead(what: &str, packages: &[&str]) -> String {
-    format!("{what}: apt-get install {}", packages.join(" "))
-}
-
-/// Installs packages if that is possible. The caller checks again whether they are installed.
-async fn install(what: &str, packages: &[&str]) -> Result<()> {
-    if program("apt-get").is_none() {
-        return Ok(());
-    }
-    let Some(root) = as_root().await else {
-        return Ok(());
-    };
-    eprintln!("lab: installing {what}: {}", packages.join(" "));
-    let steps: [&[&str]; 2] = [
-        &["update", "-q"],
-        &["install", "-y", "-q", "--no-install-recommends"],
-    ];
-    for step in steps {
-        let mut words = root
-            .iter()
-            .copied()
-            .chain(["apt-get"])
-            .chain(step.iter().copied());
-        let first = words.next().unwrap_or("apt-get");
-        let mut command = Command::new(first);
-        command
-            .args(words)
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
-        if step.contains(&"install") {
-            command.args(packages);
-        }
-        // The result is not an error here: the caller checks whether the packages are installed.
-        let output = command.output().await.context("starting apt-get")?;
-        if !output.status.success() {
-            eprintln!("{}", String::from_utf8_lossy(&output.stderr).trim_end());
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// The command prefix that runs a command as root; `None` if that would need a password.
-async fn as_root() -> Option<&'static [&'static str]> {
-    if rustix::process::geteuid().is_root() {
-        return Some(&[]);
-    }
-    let mut sudo = Command::new("sudo");
-    sudo.args(["-n", "true"])
-        .stdin(Stdio::null())
-        .stderr(Stdio::null());
-    let allowed = sudo.status().await.is_ok_and(|status| status.success());
-    allowed.then_some(&["sudo", "-n"])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn missing_packages_are_reported_with_their_install_command() {
-        assert_eq!(
-            instead("libvirt's headers are missing", &HEADERS),
-            "libvirt's headers are missing: apt-get install libvirt-dev pkg-config"
-        );
-    }
-
-    #[test]
-    fn programs_in_sbin_are_found() {
-        assert!(program("sh").is_some());
-        assert_eq!(program("no-such-program"), None);
-    }
 }

@@ -41,6 +41,12 @@ pub enum Tool {
     ControllerManager,
     /// kubectl.
     Kubectl,
+    /// Runs the pods of a node; built when a node is first started, as the next two.
+    Kubelet,
+    /// Assigns pods to nodes.
+    Scheduler,
+    /// Makes Services reachable on a node.
+    Proxy,
     /// Helm; built when it is first needed.
     Helm,
     /// Evaluates the rules of Prometheus; built when it is first needed.
@@ -56,6 +62,9 @@ impl Tool {
         Self::ControllerManager,
     ];
 
+    /// The programs of a node, in the order of their builds.
+    pub const NODE: [Self; 3] = [Self::Kubelet, Self::Scheduler, Self::Proxy];
+
     /// The file name.
     pub fn name(self) -> &'static str {
         match self {
@@ -63,6 +72,9 @@ impl Tool {
             Self::ApiServer => "kube-apiserver",
             Self::ControllerManager => "kube-controller-manager",
             Self::Kubectl => "kubectl",
+            Self::Kubelet => "kubelet",
+            Self::Scheduler => "kube-scheduler",
+            Self::Proxy => "kube-proxy",
             Self::Helm => "helm",
             Self::Promtool => "promtool",
         }
@@ -74,6 +86,9 @@ impl Tool {
             Self::ApiServer => "k8s.io/kubernetes/cmd/kube-apiserver",
             Self::ControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
             Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
+            Self::Kubelet => "k8s.io/kubernetes/cmd/kubelet",
+            Self::Scheduler => "k8s.io/kubernetes/cmd/kube-scheduler",
+            Self::Proxy => "k8s.io/kubernetes/cmd/kube-proxy",
             Self::Helm => "helm.sh/helm/v4/cmd/helm",
             Self::Promtool => "github.com/prometheus/prometheus/cmd/promtool",
         }
@@ -102,8 +117,8 @@ impl Tool {
             Self::ApiServer => "3 minutes",
             Self::Helm => "1 and a half minutes",
             Self::Promtool => "2 minutes",
-            Self::Etcd | Self::ControllerManager => "1 minute",
-            Self::Kubectl => "half a minute",
+            Self::Etcd | Self::ControllerManager | Self::Kubelet => "1 minute",
+            Self::Kubectl | Self::Scheduler | Self::Proxy => "half a minute",
         }
     }
 
@@ -147,6 +162,11 @@ impl Tools {
         })
     }
 
+    /// The folder of kubectl.
+    pub fn folder(&self) -> &Path {
+        self.kubectl.parent().unwrap_or(&self.kubectl)
+    }
+
     pub(crate) fn etcd(&self) -> &Path {
         &self.etcd
     }
@@ -161,6 +181,27 @@ impl Tools {
 
     pub(crate) fn kubectl(&self) -> &Path {
         &self.kubectl
+    }
+}
+
+/// The paths of the programs of a node.
+#[derive(Debug, Clone)]
+pub(crate) struct NodeTools {
+    pub(crate) kubelet: PathBuf,
+    pub(crate) scheduler: PathBuf,
+    pub(crate) proxy: PathBuf,
+}
+
+impl NodeTools {
+    /// Finds every program, and builds those that are not found.
+    pub(crate) async fn ensure() -> Result<Self> {
+        let source = Source::read(CONTROL_PLANE)?;
+        let [kubelet, scheduler, proxy] = Tool::NODE;
+        Ok(Self {
+            kubelet: source.ensure(kubelet).await?,
+            scheduler: source.ensure(scheduler).await?,
+            proxy: source.ensure(proxy).await?,
+        })
     }
 }
 

@@ -223,7 +223,7 @@ mod tests {
     /// Every tool with the modules it is built from.
     fn pinned() -> impl Iterator<Item = (Tool, Source)> {
         let all = Tool::ALL.into_iter();
-        let all = all.chain([Tool::Helm, Tool::Promtool]);
+        let all = all.chain(Tool::NODE).chain([Tool::Helm, Tool::Promtool]);
         all.map(|tool| (tool, Source::read(tool.modules()).unwrap()))
     }
 

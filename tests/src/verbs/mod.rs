@@ -6,6 +6,7 @@ pub(crate) mod demo;
 pub(crate) mod fuzz;
 pub(crate) mod generate;
 pub(crate) mod guest;
+pub(crate) mod image;
 pub(crate) mod licenses;
 pub(crate) mod lint;
 pub(crate) mod sbom;

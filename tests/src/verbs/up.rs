@@ -1,9 +1,14 @@
 //! A control plane for manual tests.
 
-use std::{process::ExitCode, time::Duration};
+use std::{path::Path, process::ExitCode, time::Duration};
 
-use anyhow::{Result, ensure};
-use lab::{Lab, libvirt::Libvirt};
+use anyhow::{Result, bail, ensure};
+use lab::{
+    Lab, Scenario,
+    libvirt::Libvirt,
+    node::{self, Enclosed},
+    tools::Tools,
+};
 use tokio::time::sleep;
 
 use super::{
@@ -54,6 +59,68 @@ pub(crate) async fn run(virt_type: VirtType) -> Result<ExitCode> {
         cluster.controller.process().check_alive()?;
         sleep(LOOK).await;
     }
+}
+
+/// As [`run`], with a node and the chart on it, in namespaces of the lab's own.
+pub(crate) async fn run_with_node() -> Result<ExitCode> {
+    if node::is_enclosed() {
+        return run_enclosed().await;
+    }
+    if let Err(missing) = node::requirements().await? {
+        bail!("no node can run here: {missing}");
+    }
+    step("looking for the programs of a node, and making the images");
+    let mut enclosed = node::prepare(&["up", "--node"], None).await?;
+    let mut is_announced = false;
+    loop {
+        if let Some(status) = enclosed.ended()? {
+            bail!("the node ended: {status}");
+        }
+        if let (false, Some(kubeconfig)) = (is_announced, enclosed.kubeconfig()) {
+            say(invitation_to_node(&enclosed, &kubeconfig).await?);
+            is_announced = true;
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// The part in the namespaces.
+async fn run_enclosed() -> Result<ExitCode> {
+    step("starting a control plane and a node");
+    let mut cluster = node::Cluster::start().await?;
+    let _simulator = cluster.lab.simulator(Scenario::Happy).await?;
+    step("installing the chart");
+    cluster.install_first().await?;
+    step("applying the examples");
+    let folder = absolute(EXAMPLES).display().to_string();
+    let applied = cluster.lab.kubectl().run(&["apply", "-f", &folder]).await?;
+    say(applied.ok()?.trim_end());
+    cluster.announce()?;
+    loop {
+        cluster.node.check_alive()?;
+        sleep(LOOK).await;
+    }
+}
+
+async fn invitation_to_node(enclosed: &Enclosed, kubeconfig: &Path) -> Result<String> {
+    let tools = Tools::ensure().await?;
+    Ok(format!(
+        "
+Everything is running. The addresses exist only in namespaces of the lab's own, which another terminal enters with:
+
+  sudo {enter} env KUBECONFIG={kubeconfig} PATH={bin}:$PATH bash
+
+  kubectl get pods --all-namespaces --output wide           # both programs, in containers
+  kubectl --namespace kubevirt-operator-system logs deployment/machine-webhook
+  kubectl get machines --watch                              # KubeVirt is simulated
+  kubectl apply -f {refused}
+
+Ctrl-C ends it and removes everything.",
+        enter = enclosed.entering(),
+        kubeconfig = kubeconfig.display(),
+        bin = tools.folder().display(),
+        refused = REFUSED,
+    ))
 }
 
 fn invitation(lab: &Lab, libvirt: Option<&Libvirt>) -> String {

@@ -17,7 +17,9 @@ use crate::{RELEASE, blocks, chart, page, release::Release};
 
 /// Commands that cannot run here: there is no container engine, no registry and no node on which a rollout could finish,
 /// and the name of a Machine is a placeholder.
-const NOT_RUN: [&str; 7] = [
+const NOT_RUN: [&str; 9] = [
+    "tests/lab image --tag registry.example.com/kubevirt-operator:v0.1.0",
+    "skopeo copy oci-archive:target/image/kubevirt-operator.tar:v0.1.0 docker://registry.example.com/kubevirt-operator:v0.1.0",
     "docker build --build-arg GIT_COMMIT=$(git rev-parse HEAD) --tag registry.example.com/kubevirt-operator:v0.1.0 .",
     "docker push registry.example.com/kubevirt-operator:v0.1.0",
     "helm push target/kubevirt-operator-0.1.0.tgz oci://registry.example.com/helm",

@@ -1,0 +1,177 @@
+//! The image of the product, with the files that the Dockerfile puts into it.
+
+use std::{
+    collections::BTreeMap,
+    env,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use super::{Files, Image, Reference, files::STATUS};
+use crate::{Binary, libvirt::packages, paths};
+
+/// The programs.
+const PROGRAMS: [Binary; 2] = [Binary::Webhook, Binary::Controller];
+
+/// The user that the programs run as; a number, so that the kubelet can verify `runAsNonRoot`.
+pub const USER: &str = "65532:65532";
+
+/// The libraries that the base image of the Dockerfile contains.
+pub const BASE_LIBRARIES: [&str; 6] = [
+    "libc.so.6",
+    "libm.so.6",
+    "libgcc_s.so.1",
+    "libresolv.so.2",
+    "ld-linux-x86-64.so.2",
+    "ld-linux-aarch64.so.1",
+];
+
+/// Further files of the base image that the programs read: names of users, the order in which names are resolved, and
+/// the CA certificates for servers of images.
+pub const BASE_FILES: [&str; 4] = [
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    CERTIFICATES,
+];
+
+const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+const CERTIFICATES_PACKAGE: &str = "ca-certificates";
+
+/// The image with the programs of a folder.
+pub async fn product(programs: &Path, name: Reference, revision: &Revision) -> Result<Image> {
+    let mut files = Files::default();
+    for binary in PROGRAMS {
+        let path = format!("/{}", binary.name());
+        files.program(&programs.join(binary.name()), &path).await?;
+    }
+    files.copy(&paths::repository().join("LICENSE"), "/LICENSE", 0o644)?;
+    let (user, _) = USER.split_once(':').unwrap_or((USER, USER));
+    let line = format!("root:x:0:0:root:/:/none\nnonroot:x:{USER}:nonroot:/:/none\n");
+    files.add("/etc/passwd", line, 0o644);
+    files.add(
+        "/etc/group",
+        format!("root:x:0:\nnonroot:x:{user}:\n"),
+        0o644,
+    );
+    files.add("/etc/nsswitch.conf", "hosts: files dns\n", 0o644);
+    files
+        .copy(Path::new(CERTIFICATES), CERTIFICATES, 0o644)
+        .with_context(|| format!("apt-get install {CERTIFICATES_PACKAGE}"))?;
+    files.package(CERTIFICATES_PACKAGE).await?;
+    Ok(Image {
+        name,
+        files,
+        user: USER.to_owned(),
+        labels: labels(revision),
+        command: Vec::new(),
+        created: revision.time.clone(),
+    })
+}
+
+/// The packages of the image, as components of a bill of materials in CycloneDX.
+pub fn components(files: &Files) -> Vec<Value> {
+    let packages = files.paths().filter(|path| path.starts_with(STATUS));
+    let texts = packages.filter_map(|path| str::from_utf8(files.content(path)?).ok());
+    let components = texts.map(|text| {
+        let field = |name: &str| {
+            let mut values = text.lines().filter_map(|line| line.strip_prefix(name));
+            values.next().unwrap_or_default().trim().to_owned()
+        };
+        let (name, version) = (field("Package:"), field("Version:"));
+        let purl = format!("pkg:deb/debian/{name}@{}", version.replace('+', "%2B"));
+        json!({"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl})
+    });
+    components.collect()
+}
+
+/// The labels of the image.
+fn labels(revision: &Revision) -> BTreeMap<String, String> {
+    [
+        ("source", "https://github.com/vitistack/kubevirt-operator"),
+        ("licenses", "Apache-2.0"),
+        ("revision", &revision.commit),
+    ]
+    .map(|(name, value)| (format!("org.opencontainers.image.{name}"), value.to_owned()))
+    .into()
+}
+
+/// What the repository contains.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Revision {
+    /// The commit, with `-dirty` if files differ from it.
+    pub commit: String,
+    /// The time of the commit, as RFC 3339.
+    pub time: String,
+}
+
+impl Revision {
+    /// The one that is checked out.
+    pub async fn current() -> Result<Self> {
+        let commit = git(&["rev-parse", "HEAD"]).await?;
+        let is_clean = git(&["status", "--porcelain", "--untracked-files=no"])
+            .await?
+            .is_empty();
+        Ok(Self {
+            commit: if is_clean {
+                commit
+            } else {
+                format!("{commit}-dirty")
+            },
+            time: git(&["log", "-1", "--format=%cI"]).await?,
+        })
+    }
+}
+
+async fn git(arguments: &[&str]) -> Result<String> {
+    let output = Command::new("git")
+        .args(arguments)
+        .current_dir(paths::repository())
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .context("starting git")?;
+    let what = arguments.join(" ");
+    ensure!(
+        output.status.success(),
+        "git {what}: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+/// Builds the programs as the Dockerfile does. Returns their folder.
+pub async fn build_release(revision: &Revision) -> Result<PathBuf> {
+    if let Err(missing) = packages::headers().await? {
+        bail!("the image contains the backend for libvirt: {missing}");
+    }
+    let target = paths::repository().join("target/image");
+    let cargo_home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let cargo_home =
+        cargo_home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
+    let cargo_home = cargo_home.context("neither CARGO_HOME nor HOME is set")?;
+    // Paths of this machine are in messages of panics.
+    let flags = [
+        (paths::repository().to_owned(), "/source"),
+        (cargo_home, "/usr/local/cargo"),
+    ]
+    .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()));
+    let status = paths::cargo()
+        .args(["build", "--release", "--locked", "--target-dir"])
+        .arg(&target)
+        .args(["--package", "webhook", "--package", "controller"])
+        .args(["--features", "controller/libvirt"])
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
+        .env("GIT_COMMIT", &revision.commit)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .status()
+        .await
+        .context("starting cargo")?;
+    ensure!(status.success(), "cargo could not build the programs");
+    Ok(target.join("release"))
+}

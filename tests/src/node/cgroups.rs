@@ -1,0 +1,123 @@
+//! The cgroup below which the kubelet puts pods. It is named after the lab's folder.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+
+use crate::{folder, wait::Deadline};
+
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// Processes of an ended PID namespace leave their cgroup a moment later.
+const EMPTIED: Duration = Duration::from_secs(10);
+
+/// A cgroup in every hierarchy of this machine; removed when this is dropped.
+#[derive(Debug)]
+pub(super) struct Cgroup {
+    name: String,
+}
+
+impl Cgroup {
+    /// Creates it, after it has removed those of labs that were killed.
+    pub(super) fn create(name: &str) -> Result<Self> {
+        remove_abandoned();
+        let cgroup = Self {
+            name: name.to_owned(),
+        };
+        for hierarchy in hierarchies() {
+            let path = hierarchy.join(name);
+            fs::create_dir(&path).with_context(|| format!("creating {}", path.display()))?;
+            if hierarchy.ends_with("cpuset") {
+                // Empty in a new cgroup of version 1, which then takes no process.
+                for file in ["cpuset.cpus", "cpuset.mems"] {
+                    let value = fs::read(hierarchy.join(file))?;
+                    fs::write(path.join(file), value).context(file)?;
+                }
+            }
+        }
+        if is_unified() {
+            for controller in ["cpu", "cpuset", "memory", "pids", "io", "hugetlb"] {
+                // Fails for a controller that this kernel does not have, which the kubelet reports.
+                let file = Path::new(ROOT).join("cgroup.subtree_control");
+                let _ = fs::write(file, format!("+{controller}"));
+            }
+        }
+        Ok(cgroup)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        for hierarchy in hierarchies() {
+            let path = hierarchy.join(&self.name);
+            let deadline = Deadline::after(EMPTIED);
+            while remove(&path).is_err() && !deadline.passed() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+}
+
+/// Whether this machine has only cgroups of version 2.
+pub(super) fn is_unified() -> bool {
+    Path::new(ROOT).join("cgroup.controllers").exists()
+}
+
+/// The mounted hierarchies: one of version 2, or one for each controller.
+fn hierarchies() -> Vec<PathBuf> {
+    if is_unified() {
+        return vec![ROOT.into()];
+    }
+    let entries = fs::read_dir(ROOT).into_iter().flatten().flatten();
+    let folders = entries.map(|entry| entry.path());
+    // Some systems also have links, such as `cpu` for `cpu,cpuacct`.
+    folders
+        .filter(|path| path.join("cgroup.procs").exists() && !path.is_symlink())
+        .collect()
+}
+
+/// Removes a cgroup with those in it, from the innermost on.
+fn remove(path: &Path) -> std::io::Result<()> {
+    let entries = match fs::read_dir(path) {
+        Err(_) if !path.exists() => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries.flatten() {
+        if entry.path().is_dir() {
+            remove(&entry.path())?;
+        }
+    }
+    fs::remove_dir(path)
+}
+
+/// Removes the cgroups of labs whose folder is gone and that have no process.
+pub(super) fn remove_abandoned() {
+    for hierarchy in hierarchies() {
+        for entry in fs::read_dir(hierarchy).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let is_ours = name.to_string_lossy().starts_with(folder::PREFIX);
+            if is_ours && !env::temp_dir().join(&name).exists() && !has_processes(&entry.path()) {
+                // Another lab may do the same.
+                let _ = remove(&entry.path());
+            }
+        }
+    }
+}
+
+fn has_processes(path: &Path) -> bool {
+    let own = fs::read_to_string(path.join("cgroup.procs"));
+    if own.is_ok_and(|text| !text.is_empty()) {
+        return true;
+    }
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let folders = entries.map(|entry| entry.path()).filter(|it| it.is_dir());
+    folders.into_iter().any(|folder| has_processes(&folder))
+}

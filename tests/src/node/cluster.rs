@@ -1,0 +1,141 @@
+//! [`Cluster`]: a control plane with a node, and the chart in it.
+
+use std::{net::SocketAddr, path::Path};
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::{Api, api::ListParams};
+use serde_json::{Value, json};
+
+use super::{IMAGE, IMAGE_VERSIONS, Node, namespaces};
+use crate::{Binary, Helm, Lab, Network, OPERATOR_NAMESPACE, Options, http::Connection, paths};
+
+/// The name of the release.
+const RELEASE: &str = "kubevirt-operator";
+
+/// A control plane with a node. The fields are dropped in this order.
+#[derive(Debug)]
+pub struct Cluster {
+    pub node: Node,
+    pub lab: Lab,
+    helm: Helm,
+}
+
+impl Cluster {
+    /// Starts it, with KubeVirt's kinds and without the operator.
+    pub async fn start() -> Result<Self> {
+        let options = Options {
+            operator: false,
+            network: Network::Node,
+            ..Options::default()
+        };
+        let lab = Lab::with(options).await?;
+        let helm = lab.helm().await?;
+        let node = Node::start(&lab).await?;
+        Ok(Self { node, lab, helm })
+    }
+
+    /// Installs or upgrades the chart with a version of the image, as docs/install.md says, and waits until its pods are
+    /// ready.
+    pub async fn install(&self, version: &str, values: &[&str]) -> Result<()> {
+        let chart = paths::repository().join("manifests/charts/kubevirt-operator");
+        let chart = chart.display().to_string();
+        let image = [
+            format!("--set=image.repository={IMAGE}"),
+            format!("--set=image.tag={version}"),
+        ];
+        let mut arguments = vec![
+            "upgrade",
+            "--install",
+            RELEASE,
+            &chart,
+            "--create-namespace",
+        ];
+        arguments.extend(image.iter().map(String::as_str));
+        arguments.extend(["--wait", "--timeout=110s"]);
+        arguments.extend(values);
+        if let Err(error) = self.helm(&arguments).await {
+            let pods = ["get", "pods,events", "-n", OPERATOR_NAMESPACE];
+            let seen = self.lab.kubectl().run(&pods).await?;
+            return Err(error.context(format!("{seen}")));
+        }
+        let restricted = "pod-security.kubernetes.io/enforce=restricted";
+        let label = [
+            "label",
+            "namespace",
+            OPERATOR_NAMESPACE,
+            restricted,
+            "--overwrite",
+        ];
+        self.lab.kubectl().run(&label).await?.ok()?;
+        Ok(())
+    }
+
+    /// As [`Self::install`], with the first version of the image.
+    pub async fn install_first(&self) -> Result<()> {
+        self.install(IMAGE_VERSIONS[0], &[]).await
+    }
+
+    /// Tells the enclosing program that the cluster is complete.
+    pub fn announce(&self) -> Result<()> {
+        namespaces::announce(&self.lab.kubeconfig())
+    }
+
+    /// Runs Helm in the namespace of the operator.
+    pub async fn helm(&self, arguments: &[&str]) -> Result<String> {
+        let namespace = ["--namespace", OPERATOR_NAMESPACE];
+        let output = self.helm.run(&[arguments, &namespace].concat()).await?;
+        output.ok()
+    }
+
+    /// Runs kubectl in the namespace of the operator.
+    pub async fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        let namespace = ["--namespace", OPERATOR_NAMESPACE];
+        let kubectl = self.lab.kubectl();
+        let output = kubectl.run(&[&namespace, arguments].concat()).await?;
+        output.ok()
+    }
+
+    /// The pods of a program that are not being deleted.
+    pub async fn pods(&self, binary: Binary) -> Result<Vec<Value>> {
+        let component = match binary {
+            Binary::Webhook => "webhook",
+            Binary::Controller => "controller",
+        };
+        let pods: Api<Pod> = Api::namespaced(self.lab.client().clone(), OPERATOR_NAMESPACE);
+        let selector = format!("app.kubernetes.io/component={component}");
+        let pods = pods.list(&ListParams::default().labels(&selector)).await?;
+        let pods = pods.items.into_iter().map(|pod| json!(pod));
+        Ok(pods
+            .filter(|pod| pod["metadata"]["deletionTimestamp"].is_null())
+            .collect())
+    }
+
+    /// A connection to the webhook through its Service.
+    pub async fn connect_webhook(&self) -> Result<Connection> {
+        let name = Binary::Webhook.name();
+        let services: Api<Service> = Api::namespaced(self.lab.client().clone(), OPERATOR_NAMESPACE);
+        let service = json!(services.get(name).await?);
+        let address = service["spec"]["clusterIP"].as_str().unwrap_or_default();
+        let address = SocketAddr::new(address.parse().context("an address of the Service")?, 443);
+        let host = format!("{name}.{OPERATOR_NAMESPACE}.svc");
+        Connection::tls_named(address, &self.lab.ca_bundle().await?, &host).await
+    }
+
+    /// The processes of a program in the containers of the node.
+    pub fn processes(binary: Binary) -> Result<Vec<i32>> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir("/proc")?.flatten() {
+            let id = entry.file_name().to_string_lossy().parse();
+            let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let program = command.split(|byte| *byte == 0).next().unwrap_or_default();
+            let program = Path::new(std::str::from_utf8(program).unwrap_or_default());
+            if let Ok(id) = id
+                && program == Path::new("/").join(binary.name())
+            {
+                found.push(id);
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,119 @@
+//! A containerd of the lab's own: its files are in the lab's folder, its sockets in the lab's `/run`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use tokio::process::Command;
+
+use super::{images, network};
+use crate::{
+    process::{Process, Program},
+    wait,
+};
+
+/// The socket of containerd.
+pub(super) const SOCKET: &str = "/run/containerd/containerd.sock";
+
+/// Where Debian installs the CNI plugins.
+pub(super) const CNI_PLUGINS: &str = "/usr/lib/cni";
+
+/// A running containerd.
+#[derive(Debug)]
+pub(super) struct Containerd {
+    process: Process,
+    program: Program,
+}
+
+impl Containerd {
+    pub(super) async fn start(folder: &Path) -> Result<Self> {
+        let cni = folder.join("cni");
+        std::fs::create_dir_all(&cni)?;
+        std::fs::write(cni.join("lab.conflist"), network::cni().to_string())?;
+        let path = folder.join("containerd.toml");
+        std::fs::write(&path, configuration(folder, &cni))?;
+        let program = Program::new(Path::new("containerd"), &folder.join("containerd.log"))
+            .args(["--config".to_owned(), path.display().to_string()]);
+        let mut containerd = Self {
+            process: program.start()?,
+            program,
+        };
+        containerd.wait_until_served().await?;
+        Ok(containerd)
+    }
+
+    async fn wait_until_served(&mut self) -> Result<()> {
+        wait::until("containerd to answer", async || {
+            self.process.check_alive()?;
+            Ok(ctr(&["version"]).await.map_err(|error| error.to_string()))
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Kills it and starts it again. Containers continue.
+    pub(super) async fn restart(&mut self) -> Result<()> {
+        self.process.kill();
+        self.process = self.program.start()?;
+        self.wait_until_served().await
+    }
+
+    pub(super) fn check_alive(&mut self) -> Result<()> {
+        self.process.check_alive()
+    }
+
+    /// Imports the images of an archive.
+    pub(super) async fn import(&self, archive: &Path) -> Result<()> {
+        let path: PathBuf = archive.to_owned();
+        let arguments = ["images", "import", "--snapshotter=native"];
+        ctr(&[&arguments[..], &[&path.display().to_string()]].concat())
+            .await
+            .with_context(|| format!("importing the image {}", path.display()))
+    }
+}
+
+/// Runs containerd's own client.
+async fn ctr(arguments: &[&str]) -> Result<()> {
+    let output = Command::new("ctr")
+        .args(["--address", SOCKET, "--namespace", "k8s.io"])
+        .args(arguments)
+        .output()
+        .await
+        .context("starting ctr")?;
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(())
+}
+
+fn configuration(folder: &Path, cni: &Path) -> String {
+    format!(
+        r#"version = 2
+root = "{root}"
+state = "/run/containerd-state"
+[grpc]
+address = "{SOCKET}"
+[plugins."io.containerd.internal.v1.opt"]
+path = "{opt}"
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "{sandbox}"
+# Where a process may not have less than its own score, runc fails.
+restrict_oom_score_adj = true
+disable_apparmor = true
+[plugins."io.containerd.grpc.v1.cri".containerd]
+# On any file system.
+snapshotter = "native"
+default_runtime_name = "runc"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "{CNI_PLUGINS}"
+conf_dir = "{cni}"
+"#,
+        root = folder.join("containerd").display(),
+        opt = folder.join("opt").display(),
+        sandbox = images::SANDBOX,
+        cni = cni.display(),
+    )
+}

@@ -1,0 +1,91 @@
+//! The images that the node needs. No registry is asked.
+
+use std::{path::Path, process::Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use tokio::process::Command;
+
+use crate::{
+    Binary,
+    debian::program,
+    folder::Folder,
+    image::{Files, Image, Reference, Revision, USER, product},
+};
+
+/// The repository of the product's image on the node.
+pub const IMAGE: &str = "lab.example.com/kubevirt-operator";
+
+/// Its tags: the same programs twice, so that an upgrade replaces the pods.
+pub const IMAGE_VERSIONS: [&str; 2] = ["v1", "v2"];
+
+/// The image of the first container of each pod, which only keeps the pod's namespaces open.
+pub(super) const SANDBOX: &str = "lab.example.com/sandbox:v1";
+
+/// The file of the sandbox's image in the folder.
+const SANDBOX_FILE: &str = "sandbox.tar";
+
+/// Makes every archive, with the programs of this build. Returns nothing: [`files`] names them.
+pub(super) async fn make(folder: &Folder) -> Result<()> {
+    let sleep = program("sleep").context("there is no program `sleep` on PATH")?;
+    let mut files = Files::default();
+    files.program(&sleep, "/sleep").await?;
+    let revision = Revision::current().await?;
+    let sandbox = Image {
+        name: SANDBOX.parse()?,
+        files,
+        user: USER.to_owned(),
+        labels: [].into(),
+        command: ["/sleep", "infinity"].map(str::to_owned).into(),
+        created: revision.time.clone(),
+    };
+    sandbox.write(&folder.join(SANDBOX_FILE))?;
+
+    let built = Binary::Webhook.path().await?;
+    let built = built.parent().context("a folder of the programs")?;
+    let stripped = folder.join("programs");
+    std::fs::create_dir(&stripped)?;
+    for binary in [Binary::Webhook, Binary::Controller] {
+        strip(&built.join(binary.name()), &stripped.join(binary.name())).await?;
+    }
+    let name = Reference::new(IMAGE, IMAGE_VERSIONS[0])?;
+    let mut image = product(&stripped, name, &revision).await?;
+    for version in IMAGE_VERSIONS {
+        image.name = Reference::new(IMAGE, version)?;
+        image
+            .labels
+            .insert("version".to_owned(), version.to_owned());
+        image.write(&folder.join(&file(version)))?;
+    }
+    Ok(())
+}
+
+fn file(version: &str) -> String {
+    format!("image-{version}.tar")
+}
+
+/// The archives that [`make`] has made.
+pub(super) fn files() -> Vec<String> {
+    let versions = IMAGE_VERSIONS.map(file);
+    versions
+        .into_iter()
+        .chain([SANDBOX_FILE.to_owned()])
+        .collect()
+}
+
+/// Copies a program without its debugging information, which is most of a test build.
+async fn strip(from: &Path, to: &Path) -> Result<()> {
+    let output = Command::new("strip")
+        .args(["--strip-debug", "-o"])
+        .args([to, from])
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .context("starting strip, which is part of binutils")?;
+    ensure!(
+        output.status.success(),
+        "strip {}: {}",
+        from.display(),
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! A real node beside the control plane: containerd, kubelet, kube-scheduler and kube-proxy, in namespaces of the lab's
+//! own.
+//!
+//! ```text
+//! this program ──unshare──► network, mount and PID namespaces
+//!                             this program again
+//!                               etcd, kube-apiserver, kube-controller-manager
+//!                               kube-scheduler, kube-proxy (nftables)
+//!                               kubelet ──► containerd ──► pods on the bridge `lab`
+//! ```
+//! The kernel ends everything with the PID namespace: processes, and with them mounts, bridges, nftables tables and
+//! network namespaces of pods. What it does not remove, cgroups and the folder, is removed after that; if this program is
+//! killed, by the next one.
+
+mod cgroups;
+mod cluster;
+mod containerd;
+mod images;
+mod namespaces;
+pub(crate) mod network;
+mod programs;
+mod requirements;
+
+pub use cluster::Cluster;
+pub use images::{IMAGE, IMAGE_VERSIONS};
+pub use namespaces::{Enclosed, is_enclosed, remove_leftovers};
+pub use programs::Node;
+pub use requirements::{prepare, requirements};

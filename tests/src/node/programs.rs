@@ -1,0 +1,160 @@
+//! [`Node`]: the programs of one node.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::Node as NodeObject;
+use kube::Api;
+use serde_json::{Value, json};
+
+use super::{
+    cgroups,
+    containerd::{Containerd, SOCKET},
+    images,
+    namespaces::{cgroup, shared},
+    network,
+};
+use crate::{
+    Lab, User,
+    objects::condition,
+    process::{Process, Program},
+    tools::NodeTools,
+    wait,
+};
+
+/// A running node. Dropping it ends its programs; containers end with the namespaces.
+#[derive(Debug)]
+pub struct Node {
+    // Dropped in this order.
+    processes: Vec<Process>,
+    containerd: Containerd,
+}
+
+impl Node {
+    /// The name of the node.
+    pub const NAME: &str = "node";
+
+    /// Starts it, with the images imported, and waits until it is ready.
+    pub async fn start(lab: &Lab) -> Result<Self> {
+        let tools = NodeTools::ensure().await?;
+        let folder = lab.path("node");
+        fs::create_dir(&folder)?;
+        let containerd = Containerd::start(&folder).await?;
+        for file in images::files() {
+            containerd.import(&shared(&file)?).await?;
+        }
+        let kubeconfig = lab.kubeconfig_of(User::Node)?;
+        let programs = [
+            kubelet(&tools, lab, &folder, &kubeconfig)?,
+            scheduler(&tools, lab, &kubeconfig),
+            proxy(&tools, lab, &folder, &kubeconfig)?,
+        ];
+        let mut node = Self {
+            processes: programs.iter().map(Program::start).collect::<Result<_>>()?,
+            containerd,
+        };
+        node.wait_until_ready(lab).await?;
+        Ok(node)
+    }
+
+    /// Waits until the node is ready.
+    pub async fn wait_until_ready(&mut self, lab: &Lab) -> Result<()> {
+        let nodes: Api<NodeObject> = Api::all(lab.client().clone());
+        wait::until("the node to be ready", async || {
+            self.check_alive()?;
+            let node = json!(nodes.get_opt(Self::NAME).await?);
+            let ready = condition(&node, "Ready");
+            Ok((ready["status"] == "True")
+                .then_some(())
+                .ok_or(ready.clone()))
+        })
+        .await
+    }
+
+    /// An error with the end of its log if one of the programs has ended.
+    pub fn check_alive(&mut self) -> Result<()> {
+        self.containerd.check_alive()?;
+        self.processes.iter_mut().try_for_each(Process::check_alive)
+    }
+
+    /// Kills containerd and starts it again.
+    pub async fn restart_containerd(&mut self) -> Result<()> {
+        self.containerd.restart().await
+    }
+
+    /// Imports the images of an archive.
+    pub async fn import(&self, archive: &Path) -> Result<()> {
+        self.containerd.import(archive).await
+    }
+}
+
+fn write(path: PathBuf, value: &Value) -> Result<String> {
+    fs::write(&path, value.to_string())?;
+    Ok(path.display().to_string())
+}
+
+fn kubelet(tools: &NodeTools, lab: &Lab, folder: &Path, kubeconfig: &Path) -> Result<Program> {
+    let configuration = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        // Nobody else is in the network namespace.
+        "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
+        "authorization": {"mode": "AlwaysAllow"},
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": format!("/{}", cgroup()?),
+        // The kubelet does not start without this where cgroups are of version 1.
+        "failCgroupV1": cgroups::is_unified(),
+        "failSwapOn": false,
+        "containerRuntimeEndpoint": format!("unix://{SOCKET}"),
+        "volumePluginDir": folder.join("volume-plugins"),
+        "resolvConf": "",
+        "oomScoreAdj": 0,
+        // Disks of developers are nearly full.
+        "localStorageCapacityIsolation": false,
+        "imageGCHighThresholdPercent": 100,
+        "evictionHard": {
+            "memory.available": "0%",
+            "nodefs.available": "0%",
+            "nodefs.inodesFree": "0%",
+            "imagefs.available": "0%",
+        },
+    });
+    let configuration = write(folder.join("kubelet.json"), &configuration)?;
+    Ok(
+        Program::new(&tools.kubelet, &lab.path("kubelet.log")).args([
+            format!("--config={configuration}"),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--hostname-override={}", Node::NAME),
+            format!("--node-ip={}", network::ADDRESS),
+        ]),
+    )
+}
+
+fn scheduler(tools: &NodeTools, lab: &Lab, kubeconfig: &Path) -> Program {
+    Program::new(&tools.scheduler, &lab.path("kube-scheduler.log")).args([
+        format!("--kubeconfig={}", kubeconfig.display()),
+        "--leader-elect=false".into(),
+        "--secure-port=0".into(),
+    ])
+}
+
+fn proxy(tools: &NodeTools, lab: &Lab, folder: &Path, kubeconfig: &Path) -> Result<Program> {
+    let configuration = json!({
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": "nftables",
+        "clientConnection": {"kubeconfig": kubeconfig},
+        "clusterCIDR": network::PODS,
+        "hostnameOverride": Node::NAME,
+        // Its limits apply to the whole machine.
+        "conntrack": {"maxPerCore": 0, "min": 0},
+        "healthzBindAddress": "",
+        "metricsBindAddress": "",
+    });
+    let configuration = write(folder.join("kube-proxy.json"), &configuration)?;
+    Ok(Program::new(&tools.proxy, &lab.path("kube-proxy.log"))
+        .args([format!("--config={configuration}")]))
+}

@@ -1,0 +1,113 @@
+//! What a node leaves on this machine if the program that started it is killed.
+
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use lab::{node, wait};
+
+use crate::on_a_node;
+
+/// The test that [`a_killed_lab_leaves_nothing_that_the_next_one_does_not_remove`] starts and kills.
+#[test]
+#[ignore = "started by another test, which kills it"]
+fn holds_a_node() {
+    on_a_node("leftovers::holds_a_node", &[], async |_| {
+        std::future::pending::<()>().await;
+    });
+}
+
+#[tokio::test]
+async fn a_killed_lab_leaves_nothing_that_the_next_one_does_not_remove() {
+    if let Err(missing) = node::requirements().await.unwrap() {
+        lab::skip(missing);
+        return;
+    }
+    let (temporary, before) = (tempfile::tempdir().unwrap(), traces());
+    let mut lab = Command::new(env::current_exe().unwrap())
+        .args(["leftovers::holds_a_node", "--exact", "--ignored"])
+        .env("TMPDIR", temporary.path())
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait::until("containers of the node", async || {
+        assert!(lab.try_wait()?.is_none(), "the lab has ended");
+        let processes = processes(&cgroups(temporary.path()));
+        Ok((processes > 2).then_some(()).ok_or(processes))
+    })
+    .await
+    .unwrap();
+    lab.kill().unwrap();
+    lab.wait().unwrap();
+
+    let left = cgroups(temporary.path());
+    assert!(!left.is_empty());
+    wait::until("every process to end", async || {
+        let processes = processes(&left);
+        Ok((processes == 0).then_some(()).ok_or(processes))
+    })
+    .await
+    .unwrap();
+    assert_eq!(traces(), before);
+    drop(temporary);
+    node::remove_leftovers();
+    let still: Vec<_> = left.iter().filter(|path| path.exists()).collect();
+    assert!(still.is_empty(), "{still:?}");
+}
+
+/// What a node would leave: links, network namespaces, tables of nftables, mounts, folders with fixed paths.
+fn traces() -> BTreeSet<String> {
+    let mut traces = BTreeSet::new();
+    for (program, arguments) in [
+        ("ip", &["-oneline", "link"][..]),
+        ("ip", &["netns"]),
+        ("nft", &["list", "tables"]),
+        ("cat", &["/proc/self/mounts"]),
+    ] {
+        let output = Command::new(program).args(arguments).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        traces.extend(text.lines().map(str::to_owned));
+    }
+    for folder in [
+        "/var/lib/kubelet",
+        "/var/lib/cni",
+        "/run/containerd",
+        "/opt/containerd",
+        "/usr/libexec/kubernetes",
+    ] {
+        if Path::new(folder).exists() {
+            traces.insert(folder.to_owned());
+        }
+    }
+    traces
+}
+
+/// The cgroups of the lab whose folder is in this one.
+fn cgroups(temporary: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for folder in fs::read_dir(temporary).unwrap().flatten() {
+        let find = ["/sys/fs/cgroup", "-maxdepth", "2", "-name"];
+        let find = Command::new("find")
+            .args(find)
+            .arg(folder.file_name())
+            .output();
+        let text = String::from_utf8(find.unwrap().stdout).unwrap();
+        found.extend(text.lines().map(PathBuf::from));
+    }
+    found
+}
+
+/// The number of processes in these cgroups and those in them.
+fn processes(cgroups: &[PathBuf]) -> usize {
+    let mut ids = BTreeSet::new();
+    for cgroup in cgroups {
+        let find = ["-name", "cgroup.procs", "-exec", "cat", "{}", "+"];
+        let found = Command::new("find").arg(cgroup).args(find).output();
+        let text = String::from_utf8(found.unwrap().stdout).unwrap();
+        ids.extend(text.lines().map(str::to_owned));
+    }
+    ids.len()
+}

@@ -1,0 +1,109 @@
+//! The chart on a real node: its image, its pods, probes, limits and budgets, as the kubelet and the kernel apply them.
+//! KubeVirt is not part of it.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod attacks;
+mod calls;
+mod controller;
+mod leftovers;
+mod releases;
+mod webhook;
+
+use std::{path::Path, time::Duration};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use lab::{
+    Binary, OPERATOR_NAMESPACE,
+    node::{self, Cluster},
+    wait,
+};
+use serde_json::Value;
+
+/// Limit of one test, the start of its node included.
+const LIMIT: Duration = Duration::from_mins(10);
+
+/// The file with the output of a test that runs in namespaces.
+const LOG: &str = "test.log";
+
+/// Runs the test of this name in namespaces of its own, with a cluster in which the chart is installed with these values.
+fn on_a_node(name: &str, values: &[&str], test: impl AsyncFnOnce(&mut Cluster)) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    if node::is_enclosed() {
+        runtime.block_on(async {
+            let mut cluster = Cluster::start().await.unwrap();
+            cluster
+                .install(node::IMAGE_VERSIONS[0], values)
+                .await
+                .unwrap();
+            test(&mut cluster).await;
+        });
+        return;
+    }
+    runtime.block_on(async {
+        if let Err(missing) = node::requirements().await.unwrap() {
+            lab::skip(missing);
+            return;
+        }
+        let arguments = [name, "--exact", "--nocapture"];
+        let enclosed = node::prepare(&arguments, Some(Path::new(LOG))).await;
+        let mut enclosed = enclosed.unwrap();
+        let status = enclosed.wait(LIMIT).await;
+        assert!(status.unwrap().success(), "{}", enclosed.log());
+        // The figures of the test.
+        println!("{}", enclosed.log());
+    });
+}
+
+/// Both programs run in one cluster, so that a node is started only twice.
+#[test]
+fn the_webhook_answers_every_call_whatever_happens_to_its_pods() {
+    let name = "the_webhook_answers_every_call_whatever_happens_to_its_pods";
+    on_a_node(name, &[], async |cluster| {
+        webhook::is_installed(cluster).await;
+        webhook::survives_disruptions(cluster).await;
+        webhook::survives_a_killed_containerd(cluster).await;
+        releases::are_upgraded_rolled_back_and_removed(cluster).await;
+    });
+}
+
+#[test]
+fn the_programs_stay_within_their_limits_and_a_leader_is_replaced() {
+    let name = "the_programs_stay_within_their_limits_and_a_leader_is_replaced";
+    on_a_node(name, &["--set=replicaCount=2"], async |cluster| {
+        attacks::large_bodies_fit_into_the_memory_limit(cluster).await;
+        attacks::stuck_clients_at_the_probe_port_cost_no_probe(cluster).await;
+        controller::a_killed_leader_is_replaced_within_the_lease(cluster).await;
+    });
+}
+
+/// The pods of the operator.
+fn pods(cluster: &Cluster) -> Api<Pod> {
+    Api::namespaced(cluster.lab.client().clone(), OPERATOR_NAMESPACE)
+}
+
+fn name(pod: &Value) -> &str {
+    pod["metadata"]["name"].as_str().unwrap()
+}
+
+fn is_ready(pod: &Value) -> bool {
+    lab::objects::condition(pod, "Ready")["status"] == "True"
+}
+
+fn restarts(pod: &Value) -> i64 {
+    pod["status"]["containerStatuses"][0]["restartCount"]
+        .as_i64()
+        .unwrap_or_default()
+}
+
+/// Waits until a program has exactly so many pods, all of which are ready.
+async fn all_ready(cluster: &Cluster, binary: Binary, count: usize) -> Vec<Value> {
+    let what = format!("{count} ready pods of {}", binary.name());
+    wait::until(&what, async || {
+        let pods = cluster.pods(binary).await?;
+        let are_ready = pods.len() == count && pods.iter().all(is_ready);
+        Ok(are_ready.then_some(pods.clone()).ok_or(pods.len()))
+    })
+    .await
+    .unwrap()
+}

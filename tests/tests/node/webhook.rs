@@ -1,0 +1,192 @@
+//! The webhook in its pods.
+
+use kube::api::{DeleteParams, EvictParams};
+use lab::{Binary, node::Cluster, paths, reviews, wait};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::{all_ready, calls, name, pods, restarts};
+
+/// Replicas in the chart.
+const REPLICAS: usize = 2;
+
+/// Pods run, `helm test` passes, a faulty Machine is refused through the Service and a good one gets its block.
+pub(crate) async fn is_installed(cluster: &mut Cluster) {
+    for (binary, count) in [(Binary::Webhook, REPLICAS), (Binary::Controller, 1)] {
+        for pod in all_ready(cluster, binary, count).await {
+            assert_eq!(restarts(&pod), 0, "{pod:#}");
+        }
+    }
+    cluster.helm(&["test", "kubevirt-operator"]).await.unwrap();
+
+    let faulty = paths::repository().join("manifests/examples/faulty/machine.yaml");
+    let apply = ["apply", "-f", &faulty.display().to_string()];
+    let refused = cluster.lab.kubectl().run(&apply).await.unwrap().refused();
+    assert!(refused.unwrap().contains("[TemplateNotFound]"));
+
+    let machine = reviews::machine("on-a-node", &json!({"template": "small"}));
+    cluster.lab.apply(&machine).await.unwrap();
+    // The controller's finalizer shows that it acts.
+    let machines = cluster.lab.objects(lab::objects::MACHINE, "default");
+    let managed = machines.until("on-a-node", "the finalizer", |machine: &Value| {
+        let finalizers = machine["metadata"]["finalizers"].as_array();
+        machine["spec"]["normalized"].is_object() && finalizers.is_some_and(|it| !it.is_empty())
+    });
+    managed.await.unwrap();
+    let log = ["logs", "deployment/machine-webhook"];
+    assert!(!cluster.kubectl(&log).await.unwrap().is_empty());
+}
+
+/// Every write is answered during a rolling restart, a deletion, an eviction and a drain that stops at the budget.
+pub(crate) async fn survives_disruptions(cluster: &mut Cluster) {
+    let here = &*cluster;
+    let answered = |what: &'static str, meanwhile| async move {
+        let calls = calls::during(&here.lab, meanwhile).await;
+        println!("{what}: {} writes answered", calls.answered);
+        assert!(calls.failed.is_empty(), "{what}: {:#?}", calls.failed);
+        assert!(calls.answered > 20, "{what}");
+    };
+    answered(
+        "rolling restart",
+        Box::pin(rolling_restart(here)) as Step<'_>,
+    )
+    .await;
+    answered("a deleted pod", Box::pin(deletion(here))).await;
+    answered("an evicted pod", Box::pin(eviction(here))).await;
+    answered("a drained node", Box::pin(drain(here))).await;
+
+    let calls = calls::during(&cluster.lab, killed(cluster)).await;
+    println!(
+        "a killed process: {} writes answered, {} failed",
+        calls.answered,
+        calls.failed.len()
+    );
+    // A connection that breaks before the answer, and new ones until the kubelet has seen it: nothing else.
+    for (_, error) in &calls.failed {
+        let is_broken = [
+            "EOF",
+            "connection refused",
+            "connection reset",
+            "connection lost",
+        ];
+        assert!(is_broken.iter().any(|it| error.contains(it)), "{error}");
+    }
+}
+
+type Step<'a> = std::pin::Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+async fn rolling_restart(cluster: &Cluster) {
+    let before = all_ready(cluster, Binary::Webhook, REPLICAS).await;
+    let restart = ["rollout", "restart", "deployment/machine-webhook"];
+    cluster.kubectl(&restart).await.unwrap();
+    let status = [
+        "rollout",
+        "status",
+        "deployment/machine-webhook",
+        "--timeout=110s",
+    ];
+    cluster.kubectl(&status).await.unwrap();
+    let after = replaced(cluster, &before).await;
+    assert!(
+        after
+            .iter()
+            .all(|pod| !before.iter().any(|old| name(old) == name(pod)))
+    );
+}
+
+/// Waits until all pods are ready, and the old ones that were removed are gone.
+async fn replaced(cluster: &Cluster, before: &[Value]) -> Vec<Value> {
+    let ready = all_ready(cluster, Binary::Webhook, REPLICAS).await;
+    wait::until("the old pods to end", async || {
+        let all = pods(cluster).list(&Default::default()).await?.items;
+        let names: Vec<_> = all
+            .into_iter()
+            .filter_map(|pod| pod.metadata.name)
+            .collect();
+        let stays = |pod: &&Value| ready.iter().any(|it| name(it) == name(pod));
+        let removed = before.iter().filter(|pod| !stays(pod));
+        let left: Vec<_> = removed
+            .filter(|pod| names.contains(&name(pod).to_owned()))
+            .collect();
+        Ok(left.is_empty().then_some(()).ok_or(left.len()))
+    })
+    .await
+    .unwrap();
+    ready
+}
+
+async fn deletion(cluster: &Cluster) {
+    let before = all_ready(cluster, Binary::Webhook, REPLICAS).await;
+    let (pods, parameters) = (pods(cluster), DeleteParams::default());
+    pods.delete(name(&before[0]), &parameters).await.unwrap();
+    replaced(cluster, &before).await;
+}
+
+/// One pod is evicted; the other one not before the first is replaced.
+async fn eviction(cluster: &Cluster) {
+    let before = all_ready(cluster, Binary::Webhook, REPLICAS).await;
+    let (pods, parameters) = (pods(cluster), EvictParams::default());
+    wait::until("the budget to allow an eviction", async || {
+        let evicted = pods.evict(name(&before[0]), &parameters).await;
+        Ok(evicted.map_err(|error| error.to_string()))
+    })
+    .await
+    .unwrap();
+    let second = pods.evict(name(&before[1]), &parameters).await.unwrap_err();
+    assert!(second.to_string().contains("disruption budget"), "{second}");
+    replaced(cluster, &before).await;
+}
+
+/// Without a second node the drain cannot end: the budget keeps one replica, which answers.
+async fn drain(cluster: &Cluster) {
+    let drain = ["drain", "node", "--ignore-daemonsets", "--timeout=10s"];
+    let only = ["--pod-selector=app.kubernetes.io/component=webhook"];
+    let (kubectl, drain) = (cluster.lab.kubectl(), [&drain[..], &only].concat());
+    let refused = kubectl.run(&drain).await.unwrap().refused().unwrap();
+    assert!(refused.contains("disruption budget"), "{refused}");
+    let uncordon = ["uncordon", "node"];
+    cluster
+        .lab
+        .kubectl()
+        .run(&uncordon)
+        .await
+        .unwrap()
+        .ok()
+        .unwrap();
+    all_ready(cluster, Binary::Webhook, REPLICAS).await;
+}
+
+/// One process gets SIGKILL; the kubelet starts its container again.
+async fn killed(cluster: &Cluster) {
+    let restarted = async || {
+        let pods = cluster.pods(Binary::Webhook).await.unwrap();
+        pods.iter().map(restarts).sum::<i64>()
+    };
+    let before = restarted().await;
+    let process = Cluster::processes(Binary::Webhook).unwrap()[0];
+    kill_process(Pid::from_raw(process).unwrap(), Signal::KILL).unwrap();
+    wait::until("the container to be started again", async || {
+        let now = restarted().await;
+        Ok((now == before + 1).then_some(()).ok_or(now))
+    })
+    .await
+    .unwrap();
+    all_ready(cluster, Binary::Webhook, REPLICAS).await;
+}
+
+/// Pods continue while containerd is down, and the node is ready again when it is back.
+pub(crate) async fn survives_a_killed_containerd(cluster: &mut Cluster) {
+    let before = all_ready(cluster, Binary::Webhook, REPLICAS).await;
+    let Cluster { node, lab, .. } = cluster;
+    let restart = async { node.restart_containerd().await.unwrap() };
+    let calls = calls::during(lab, restart).await;
+    assert!(calls.failed.is_empty(), "{:#?}", calls.failed);
+    node.wait_until_ready(lab).await.unwrap();
+    let after = all_ready(cluster, Binary::Webhook, REPLICAS).await;
+    let names = |pods: &[Value]| {
+        pods.iter()
+            .map(|pod| name(pod).to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&before), names(&after));
+}
