@@ -43,11 +43,9 @@ pub(super) fn volumes(machine: &Value, instance: &Value) -> Option<Value> {
         .cloned()
         .collect::<Vec<_>>();
     let status: Vec<Value> = volumes.iter().map(|volume| status(volume)).collect();
+    let disks = [disks, new_disks].concat();
     Some(json!({
-        "spec": {
-            "volumes": volumes,
-            "domain": {"devices": {"disks": [disks, new_disks].concat()}},
-        },
+        "spec": {"volumes": volumes, "domain": {"devices": {"disks": disks}}},
         "status": {"volumeStatus": status},
     }))
 }
