@@ -6,6 +6,7 @@ mod environment;
 use lab::{
     Scenario,
     objects::{CLAIM, CLASS, INSTANCE, SECRET, VM, condition, condition_message},
+    wait,
 };
 use serde_json::{Value, json};
 
@@ -296,4 +297,125 @@ async fn sockets_and_memory_grow_in_a_running_guest() {
         .until("stays", "to wait for both", reported)
         .await
         .unwrap();
+}
+
+/// KubeVirt's release and gates decide what admission announces, what the status says, and what happens to the guest.
+#[tokio::test]
+async fn disks_are_plugged_into_a_running_guest_and_out_of_it_where_kubevirt_can() {
+    let env = Environment::with_best_crds().await;
+    let (machines, instances) = (env.machines(), env.objects(INSTANCE));
+    let kubectl = env.lab.kubectl();
+    let with = |disks: &[Value]| machine("web", &json!({"template": "small", "disks": disks}));
+    let apply = async |disks: &[Value]| {
+        let output = kubectl.apply(&with(disks)).await.unwrap();
+        assert_eq!(output.code, 0, "{output}");
+        output.stderr
+    };
+    // The webhook's watch of the KubeVirt object follows a moment later.
+    let announced = async |disks: &[Value], text: &str, warns: bool| {
+        wait::until("the webhook to know the gates", async || {
+            let dry_run = ["apply", "--dry-run=server", "-f", "-"];
+            let output = kubectl.run_with(&dry_run, with(disks).to_string()).await?;
+            let is_known = output.stderr.contains(text) == warns;
+            Ok(is_known.then_some(()).ok_or(output))
+        })
+        .await
+        .unwrap();
+    };
+    let until = async |what: &str, changes: &[[&str; 4]]| {
+        let reported = |web: &Value| is_reported(web) && pending(web) == changes;
+        machines.until("web", what, reported).await.unwrap()
+    };
+    let disk_names = |instance: &Value| -> Vec<String> {
+        let disks = instance.pointer("/spec/domain/devices/disks").unwrap();
+        let names = disks.as_array().unwrap().iter();
+        names
+            .map(|disk| disk["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let has = async |names: &[&str]| {
+        let has = |it: &Value| disk_names(it) == names;
+        instances
+            .until("web", "to have these disks", has)
+            .await
+            .unwrap()
+    };
+
+    apply(&[]).await;
+    machines.until_phase("web", "Running").await.unwrap();
+    let first = has(&["root"]).await["metadata"]["uid"].clone();
+    let data = json!({"name": "data", "size": "1Gi"});
+    let on_sata = json!({"name": "logs", "size": "1Gi", "bus": "sata"});
+
+    // KubeVirt 1.8 does it with a gate only.
+    env.simulator.install(8, &[]).await.unwrap();
+    announced(&[data.clone()], "at the next restart", true).await;
+    let warning = apply(&[data.clone()]).await;
+    let text = "spec.disks[0].name: 'data' is attached at the next restart [RestartRequired]";
+    assert!(warning.contains(text), "{warning}");
+    let waits = until(
+        "to wait",
+        &[["disks[data]", "absent", "present", "Restart"]],
+    )
+    .await;
+    assert_eq!(condition(&waits, "RestartRequired")["status"], "True");
+    has(&["root"]).await;
+    env.simulator
+        .install(8, &["DeclarativeHotplugVolumes"])
+        .await
+        .unwrap();
+    // The claims of the guest are read again with the next change of its VirtualMachine.
+    env.simulator.set("default", "web", Scenario::Happy);
+    let plugged = has(&["root", "data"]).await;
+    assert_eq!(plugged["metadata"]["uid"], first);
+    let web = until("to have nothing pending", &[]).await;
+    assert_eq!(condition(&web, "RestartRequired"), &Value::Null);
+    let vm = env.objects(VM).get("web").await.unwrap();
+    let volumes = vm.pointer("/spec/template/spec/volumes").unwrap();
+    let is_plugged = |at: usize| &volumes[at]["persistentVolumeClaim"]["hotpluggable"];
+    assert_eq!([is_plugged(0), is_plugged(1)], [&Value::Null, &json!(true)]);
+    assert_eq!(condition(&vm, "RestartRequired"), &Value::Null);
+
+    // Out of it again; the claim is kept. A bus that takes no disks while the guest runs waits for the restart.
+    announced(&[], "at the next restart", false).await;
+    let warning = apply(&[on_sata.clone()]).await;
+    assert!(!warning.contains("'data' is detached"), "{warning}");
+    assert!(
+        warning.contains("'logs' is attached at the next restart"),
+        "{warning}"
+    );
+    let unplugged = has(&["root"]).await;
+    assert_eq!(unplugged["metadata"]["uid"], first);
+    until(
+        "to wait",
+        &[["disks[logs]", "absent", "present", "Restart"]],
+    )
+    .await;
+    assert!(env.objects(CLAIM).find("web-data").await.unwrap().is_some());
+
+    // KubeVirt 1.9 does it by itself, also while something else waits for a restart.
+    env.simulator.install(9, &[]).await.unwrap();
+    announced(
+        &[on_sata.clone(), data.clone()],
+        "at the next restart",
+        false,
+    )
+    .await;
+    let warning = apply(&[on_sata.clone(), data.clone()]).await;
+    assert!(!warning.contains("RestartRequired"), "{warning}");
+    let plugged = has(&["root", "data"]).await;
+    assert_eq!(plugged["metadata"]["uid"], first);
+    until(
+        "to wait for one",
+        &[["disks[logs]", "absent", "present", "Restart"]],
+    )
+    .await;
+
+    // A guest that starts anew has all of them.
+    let request =
+        json!({"metadata": {"annotations": {"machine.vitistack.io/restart-requested": "now"}}});
+    machines.merge("web", &request).await.unwrap();
+    let restarted = has(&["root", "logs", "data"]).await;
+    assert_ne!(restarted["metadata"]["uid"], first);
+    until("to have nothing pending", &[]).await;
 }

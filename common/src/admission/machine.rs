@@ -268,6 +268,7 @@ struct KeptPins {
     reclaim_policies: BTreeMap<String, ReclaimPolicy>,
     images: BTreeMap<String, PinnedImage>,
     disks_without_serial: BTreeSet<String>,
+    hotpluggable: BTreeSet<String>,
     unspecified_efi_state: bool,
     defaults: ImageDefaults,
     device_kinds: BTreeMap<String, DeviceKind>,
@@ -284,6 +285,7 @@ impl KeptPins {
         looked_up.reclaim_policies.extend(self.reclaim_policies);
         looked_up.images.extend(self.images);
         looked_up.disks_without_serial = self.disks_without_serial;
+        looked_up.hotpluggable = self.hotpluggable;
         looked_up.unspecified_efi_state = self.unspecified_efi_state;
         looked_up.defaults = self.defaults;
         looked_up.device_kinds.extend(self.device_kinds);
@@ -433,6 +435,7 @@ fn resolve(
         reclaim_policies,
         images: kept_images,
         disks_without_serial: disks_without_serial(old_block.or(restored)),
+        hotpluggable: rules::hotpluggable(&merged, old_block, restored),
         unspecified_efi_state: unspecified_efi_state(old_block.or(restored)),
         defaults,
         device_kinds: device_kinds(old_block.or(restored)),
@@ -466,6 +469,7 @@ fn resolve(
         reclaim_policy: rules::default_reclaim_policy(&policies, settings),
         images: images.clone(),
         disks_without_serial: kept.disks_without_serial.clone(),
+        hotpluggable: kept.hotpluggable.clone(),
         unspecified_efi_state: kept.unspecified_efi_state,
         defaults,
         device_kinds: rules::device_kinds(&lookup, &kept.device_kinds),
@@ -566,6 +570,8 @@ fn check_update(
     findings: &mut Findings,
 ) -> Vec<Warning> {
     let incomplete_imports = old.object.status.incomplete_imports();
+    let is_on_kubevirt = reviewed.backend == Backend::Kubevirt;
+    let kubevirt = is_on_kubevirt.then(|| catalog.kubevirt()).flatten();
     let update = Update {
         machine: reviewed.machine,
         old: old_block,
@@ -576,6 +582,7 @@ fn check_update(
         incomplete_imports: &incomplete_imports,
         discarded_state: reviewed.object.metadata.discarded_state(),
         runs: rules::keeps_running(old_block, reviewed.merged),
+        kubevirt: kubevirt.as_deref(),
     };
     rules::check_update(&update, catalog, findings);
     let mut notes = Findings::default();

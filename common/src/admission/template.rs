@@ -103,6 +103,7 @@ fn check(
         reclaim_policies: BTreeMap::new(),
         images: BTreeMap::new(),
         disks_without_serial: BTreeSet::new(),
+        hotpluggable: BTreeSet::new(),
         unspecified_efi_state: false,
         defaults: ImageDefaults::default(),
         device_kinds: BTreeMap::new(),

@@ -414,6 +414,10 @@ pub struct NormalizedDisk {
     pub boot_order: Option<u32>,
     /// Bus that the disk is attached to in the guest.
     pub bus: DiskBus,
+    /// Whether KubeVirt plugs the disk into the running guest, at every start anew, and out of it; on KubeVirt only. Such
+    /// a disk has no position in the boot order. Absent: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hotpluggable: bool,
     /// Image that the new volume is filled with; of a MachineImage, its name and its source when the disk was added.
     /// Absent: an empty disk.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -636,6 +640,14 @@ impl<'a> AnyDisk<'a> {
         }
     }
 
+    /// Whether KubeVirt plugs the disk into the running guest and out of it.
+    pub fn is_hotpluggable(self) -> bool {
+        match self {
+            Self::Own(disk) => disk.hotpluggable,
+            Self::Existing(_) => false,
+        }
+    }
+
     /// Whether several machines may have the disk at the same time.
     pub fn is_shareable(self) -> bool {
         match self {
@@ -647,13 +659,13 @@ impl<'a> AnyDisk<'a> {
 
 impl Normalized {
     /// All disks in the order in which the guest sees them: that of the spec, which the boot order has if the guest
-    /// boots from disks; else those with a volume of their own first.
+    /// boots from disks; else those with a volume of their own first. Those that the guest does not boot from are last.
     pub fn all_disks(&self) -> Vec<AnyDisk<'_>> {
         let own = self.disks.iter().map(AnyDisk::Own);
         let existing = self.existing_disks.iter().map(AnyDisk::Existing);
         let mut disks: Vec<_> = own.chain(existing).collect();
         if !self.existing_disks.is_empty() {
-            disks.sort_by_key(|disk| disk.boot_order());
+            disks.sort_by_key(|disk| disk.boot_order().unwrap_or(u32::MAX));
         }
         disks
     }

@@ -66,6 +66,14 @@ pub const HOST_DEVICES: Feature = Feature {
     general: None,
 };
 
+/// Disks and media that are plugged into the running guest, and out of it, when they enter or leave the VirtualMachine.
+pub const DECLARATIVE_HOTPLUG: Feature = Feature {
+    gate: "DeclarativeHotplugVolumes",
+    since: Release(1, 6),
+    beta: Some(Release(1, 9)),
+    general: None,
+};
+
 /// Why KubeVirt does not offer a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lacking {
@@ -108,6 +116,12 @@ impl KubevirtRow {
             migrates: texts(methods).any(|method| method == "LiveMigrate"),
             devices: permitted_devices(&spec["configuration"]["permittedHostDevices"]),
         }
+    }
+
+    /// Whether KubeVirt offers a feature; `None`: its version is not known.
+    pub fn offers(&self, feature: &Feature) -> Option<bool> {
+        let _: Release = self.version.parse().ok()?;
+        Some(self.lacks(feature).is_none())
     }
 
     /// Why KubeVirt does not offer a feature; `None` if it does, or if its version is not known.
@@ -217,11 +231,30 @@ mod tests {
             ("v1.9.0", &none, &beta, None),
             ("v1.9.0", &off, &beta, Some(Lacking::Gate("Devices"))),
         ] {
-            assert_eq!(
-                row(version, gates).lacks(feature),
-                expected,
-                "{version} {gates}"
-            );
+            let row = row(version, gates);
+            assert_eq!(row.lacks(feature), expected, "{version} {gates}");
+            let is_known = !matches!(version, "" | "main");
+            let offers = is_known.then_some(expected.is_none());
+            assert_eq!(row.offers(feature), offers, "{version} {gates}");
+        }
+    }
+
+    #[test]
+    fn disks_are_plugged_in_with_the_gate_and_from_1_9_on_unless_it_is_disabled() {
+        let gate = DECLARATIVE_HOTPLUG.gate;
+        let (none, on) = (json!({}), json!({"featureGates": [gate]}));
+        let off = json!({"disabledFeatureGates": [gate]});
+        for (version, gates, expected) in [
+            ("v1.7.0", &none, false),
+            ("v1.7.0", &on, true),
+            ("v1.8.4", &none, false),
+            ("v1.8.4", &on, true),
+            ("v1.9.0", &none, true),
+            ("v1.9.0", &off, false),
+            ("v1.10.0", &none, true),
+        ] {
+            let offers = row(version, gates).offers(&DECLARATIVE_HOTPLUG);
+            assert_eq!(offers, Some(expected), "{version} {gates}");
         }
     }
 }

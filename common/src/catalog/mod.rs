@@ -38,7 +38,9 @@ pub use self::kept::{
     Asking, Counted, KeptByNamespace, kept_by_namespace, kept_disks, usage_beside,
     usage_of_namespace,
 };
-pub use self::kubevirt::{Feature, HOST_DEVICES, KubevirtRow, Lacking, Release, VIDEO_CONFIG};
+pub use self::kubevirt::{
+    DECLARATIVE_HOTPLUG, Feature, HOST_DEVICES, KubevirtRow, Lacking, Release, VIDEO_CONFIG,
+};
 pub(crate) use self::machines::volume_key;
 pub use self::machines::{Card, ClaimUser, MachineName, MachineRow, Machines, OtherCard};
 pub use self::nodes::{NodeNeed, NodeRow};

@@ -76,6 +76,8 @@ pub struct Pins {
     pub images: BTreeMap<String, PinnedImage>,
     /// Names of the disks that have no serial number unless the intent gives one: those of blocks of version 1.
     pub disks_without_serial: BTreeSet<String>,
+    /// Names of the disks that KubeVirt may plug into the running guest and out of it.
+    pub hotpluggable: BTreeSet<String>,
     /// Whether EFI variables are left to the backend unless the intent says otherwise: of a block of version 1 with
     /// UEFI.
     pub unspecified_efi_state: bool,
@@ -129,6 +131,7 @@ pub fn pins_of(block: &Normalized) -> Pins {
         reclaim_policy: ReclaimPolicy::Delete,
         images: images_in(block),
         disks_without_serial: disks_without_serial(Some(block)),
+        hotpluggable: hotpluggable_in(Some(block)),
         unspecified_efi_state: unspecified_efi_state(Some(block)),
         defaults: defaults_of(block),
         device_kinds: device_kinds(Some(block)),
@@ -156,6 +159,13 @@ pub(crate) fn device_kinds(block: Option<&Normalized>) -> BTreeMap<String, Devic
 pub(crate) fn disks_without_serial(block: Option<&Normalized>) -> BTreeSet<String> {
     let disks = block.into_iter().flat_map(|block| &block.disks);
     let disks = disks.filter(|disk| disk.serial.is_none());
+    disks.map(|disk| disk.name.clone()).collect()
+}
+
+/// Names of the disks of a block, if there is one, that KubeVirt plugs into the running guest and out of it.
+pub(crate) fn hotpluggable_in(block: Option<&Normalized>) -> BTreeSet<String> {
+    let disks = block.into_iter().flat_map(|block| &block.disks);
+    let disks = disks.filter(|disk| disk.hotpluggable);
     disks.map(|disk| disk.name.clone()).collect()
 }
 

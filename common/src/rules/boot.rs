@@ -273,7 +273,7 @@ fn nothing_to_boot(lookup: &Lookup<'_>, findings: &mut Findings) {
 }
 
 /// Sets the boot order of each device, from 1: by class, within a class in the order of the spec. `names`: of the disks
-/// in that order. Does nothing if a part is missing.
+/// in that order. One that is plugged into the running guest has none. Does nothing if a part is missing.
 pub(crate) fn assign_order<'n>(names: impl Iterator<Item = &'n str>, parts: &mut Parts) {
     let (Some(order), Some(disks), Some(existing), Some(networks), Some(cdroms)) = (
         &parts.boot_order,
@@ -293,7 +293,7 @@ pub(crate) fn assign_order<'n>(names: impl Iterator<Item = &'n str>, parts: &mut
                     let own = disks.iter_mut().find(|disk| disk.name == *name);
                     let existing = existing.iter_mut().find(|disk| disk.name == *name);
                     if let Some(disk) = own {
-                        disk.boot_order = next.next();
+                        disk.boot_order = (!disk.hotpluggable).then(|| next.next()).flatten();
                     } else if let Some(disk) = existing {
                         disk.boot_order = next.next();
                     }

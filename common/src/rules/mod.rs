@@ -65,6 +65,7 @@ use std::sync::Arc;
 pub(crate) use block::{block_edited, block_mismatch, block_missing, more_differences};
 pub(crate) use classes::{kept as kept_classes, restored as restored_classes};
 pub use cloud_init::{CloudInitSchema, SchemaError};
+pub(crate) use disks::hotplug::hotpluggable;
 pub(crate) use disks::kept_reclaim_policies;
 pub(crate) use firmware::kept as kept_defaults;
 pub(crate) use image_names::kept as kept_images;

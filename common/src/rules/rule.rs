@@ -33,7 +33,7 @@ use crate::api::normalized::{
     NormalizedMemory, NormalizedNetwork, NormalizedToleration, NormalizedTpm, TemplatePin,
 };
 use crate::bounds::VCPUS_MAX;
-use crate::catalog::{Catalog, MachineName, Policy};
+use crate::catalog::{Catalog, KubevirtRow, MachineName, Policy};
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::{Intent, Merged, Pins, TemplateChoice};
@@ -330,6 +330,8 @@ pub(crate) struct Update<'a> {
     pub(crate) discarded_state: &'a str,
     /// Whether the machine runs and is to keep running.
     pub(crate) runs: bool,
+    /// What the installed KubeVirt offers; `None` on libvirt, and if it is not known.
+    pub(crate) kubevirt: Option<&'a KubevirtRow>,
 }
 
 /// The typed parts of a block. A part is `None` until its rule has run, and if it has a violation.

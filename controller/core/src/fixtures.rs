@@ -138,6 +138,7 @@ pub fn disk(name: &str, reclaim_policy: ReclaimPolicy) -> NormalizedDisk {
         volume_mode: VolumeMode::Filesystem,
         bus: DiskBus::Virtio,
         boot_order: None,
+        hotpluggable: false,
         reclaim_policy,
         image: None,
         selector: None,

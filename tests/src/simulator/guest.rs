@@ -7,6 +7,8 @@ use std::{
 
 use serde_json::{Value, json};
 
+use super::hotplug;
+
 /// Whether an instance of this phase has no guest any more.
 pub(super) fn is_final(phase: &str) -> bool {
     matches!(phase, "Succeeded" | "Failed")
@@ -69,10 +71,8 @@ fn given_address(instance: &Value, mac: &str) -> Option<String> {
 
 /// A guest as virt-handler first reports it: a node, an address per interface, its volumes.
 pub(super) fn running(instance: &Value, migratable: bool) -> Value {
-    let volumes: Vec<Value> = list(&instance["spec"]["volumes"])
-        .iter()
-        .map(|volume| json!({"name": volume["name"], "target": ""}))
-        .collect();
+    let volumes = list(&instance["spec"]["volumes"]).iter();
+    let volumes: Vec<Value> = volumes.map(hotplug::status).collect();
     let migratable = if migratable {
         json!({"type": "LiveMigratable", "status": "True"})
     } else {

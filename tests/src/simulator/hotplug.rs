@@ -1,53 +1,97 @@
 //! Volumes that are plugged into a running guest.
 //!
-//! As `handleVolumeRequests` and the hot-plug of declared volumes in virt-controller (v1.8 and v1.9): volumes of the
-//! VirtualMachine with `hotpluggable: true` are added to the running instance, and those that have left it are removed.
+//! As `HandleDeclarativeVolumes` of virt-controller (v1.9, `pkg/storage/hotplug/hotplug.go`), with the feature gate
+//! `DeclarativeHotplugVolumes`: volumes of the VirtualMachine with `hotpluggable: true` that the running instance does not
+//! have are added to it with their disks, and those of the instance are removed that have left the VirtualMachine or changed.
+//! A volume that the instance has had from its start stays. None of it requires a restart: [`is_live`], as
+//! `validLiveUpdateVolumes` and `validLiveUpdateDisks`, which do not ask for the gate.
 
 use serde_json::{Value, json};
+
+const DISKS: &str = "/domain/devices/disks";
 
 /// The patch with which an instance gets the hot-plugged volumes of its VirtualMachine; `None`: it has them.
 pub(super) fn volumes(machine: &Value, instance: &Value) -> Option<Value> {
     let (desired, runs) = (&machine["spec"]["template"]["spec"], &instance["spec"]);
-    let wanted: Vec<&Value> = plugged(desired).collect();
-    let has: Vec<&Value> = plugged(runs).collect();
-    if wanted == has {
+    let stays = |volume: &&Value| {
+        !is_plugged(volume)
+            || match volume_of(desired, &volume["name"]) {
+                None => false,
+                Some(wanted) => !is_plugged(wanted) || wanted == *volume,
+            }
+    };
+    let kept: Vec<&Value> = items(&runs["volumes"]).filter(stays).collect();
+    let is_new = |volume: &&Value| {
+        let mut status = items(&instance["status"]["volumeStatus"]);
+        is_plugged(volume)
+            && volume_of(runs, &volume["name"]).is_none()
+            && status.all(|status| status["name"] != volume["name"])
+    };
+    let added: Vec<&Value> = items(&desired["volumes"]).filter(is_new).collect();
+    if added.is_empty() && kept.len() == items(&runs["volumes"]).count() {
         return None;
     }
-    let is_plugged = |name: &Value| {
-        let mut all = wanted.iter().chain(&has);
-        all.any(|volume| volume["name"] == *name)
-    };
-    let list = |desired: &Value, runs: &Value| -> Vec<Value> {
-        let kept = items(runs).filter(|item| !is_plugged(&item["name"]));
-        let more = items(desired)
-            .filter(|item| wanted.iter().any(|volume| volume["name"] == item["name"]));
-        kept.chain(more).cloned().collect()
-    };
-    let disks = "/domain/devices/disks";
-    let at = |spec: &Value| spec.pointer(disks).cloned().unwrap_or_default();
-    let status = items(&list(&desired["volumes"], &runs["volumes"]).into())
-        .map(|volume| {
-            let plugged = is_plugged(&volume["name"]).then(|| json!({}));
-            json!({"name": volume["name"], "target": "", "hotplugVolume": plugged})
-        })
+    let volumes: Vec<&Value> = kept.into_iter().chain(added.iter().copied()).collect();
+    let has = |disk: &&Value| volumes.iter().any(|volume| volume["name"] == disk["name"]);
+    let joins = |disk: &&Value| added.iter().any(|volume| volume["name"] == disk["name"]);
+    let disks = items(&disks_of(runs))
+        .filter(has)
+        .cloned()
         .collect::<Vec<_>>();
+    let new_disks = items(&disks_of(desired))
+        .filter(joins)
+        .cloned()
+        .collect::<Vec<_>>();
+    let status: Vec<Value> = volumes.iter().map(|volume| status(volume)).collect();
+    let disks = [disks, new_disks].concat();
     Some(json!({
-        "spec": {
-            "volumes": list(&desired["volumes"], &runs["volumes"]),
-            "domain": {"devices": {"disks": list(&at(desired), &at(runs))}},
-        },
+        "spec": {"volumes": volumes, "domain": {"devices": {"disks": disks}}},
         "status": {"volumeStatus": status},
     }))
 }
 
-/// The volumes that were plugged in.
-fn plugged(spec: &Value) -> impl Iterator<Item = &Value> {
-    let is_plugged = |volume: &&Value| {
-        ["persistentVolumeClaim", "dataVolume"]
+/// What virt-handler reports of a volume that the guest has.
+pub(super) fn status(volume: &Value) -> Value {
+    if is_plugged(volume) {
+        let pod = format!("hp-volume-{}", volume["name"].as_str().unwrap_or_default());
+        let plugged = json!({"attachPodName": pod});
+        json!({"name": volume["name"], "target": "", "hotplugVolume": plugged, "phase": "Ready"})
+    } else {
+        json!({"name": volume["name"], "target": ""})
+    }
+}
+
+fn disks_of(spec: &Value) -> Value {
+    spec.pointer(DISKS).cloned().unwrap_or_default()
+}
+
+fn volume_of<'a>(spec: &'a Value, name: &Value) -> Option<&'a Value> {
+    items(&spec["volumes"]).find(|volume| volume["name"] == *name)
+}
+
+/// Whether the volumes and disks of the VirtualMachine differ from those of the instance only by what is plugged in or out.
+pub(super) fn is_live(desired: &Value, runs: &Value) -> bool {
+    let volumes = |spec: &Value| items(&spec["volumes"]).cloned().collect::<Vec<_>>();
+    let disks = |spec: &Value| items(&disks_of(spec)).cloned().collect::<Vec<_>>();
+    let plugged = |spec: &Value, name: &Value| volume_of(spec, name).is_some_and(is_plugged);
+    let differ = |wanted: &[Value], has: &[Value]| {
+        let new = wanted
             .iter()
-            .any(|source| volume[source]["hotpluggable"] == true)
+            .any(|item| !plugged(desired, &item["name"]) && !has.contains(item));
+        let left = |item: &Value| {
+            let mut wanted = wanted.iter();
+            wanted.all(|it| it["name"] != item["name"]) && !plugged(runs, &item["name"])
+        };
+        new || has.iter().any(left)
     };
-    items(&spec["volumes"]).filter(is_plugged)
+    !differ(&volumes(desired), &volumes(runs)) && !differ(&disks(desired), &disks(runs))
+}
+
+/// Whether a volume may be plugged in and out.
+fn is_plugged(volume: &Value) -> bool {
+    ["persistentVolumeClaim", "dataVolume"]
+        .iter()
+        .any(|source| volume[source]["hotpluggable"] == true)
 }
 
 fn items(list: &Value) -> impl Iterator<Item = &Value> {
@@ -82,6 +126,7 @@ mod tests {
             let instance = json!({"spec": spec(!plugged)});
             let patch = volumes(&machine, &instance).unwrap();
             assert_eq!(patch["spec"], spec(plugged));
+            assert!(is_live(&spec(plugged), &spec(!plugged)));
             assert_eq!(
                 volumes(
                     &machine,
@@ -90,5 +135,31 @@ mod tests {
                 None
             );
         }
+    }
+
+    #[test]
+    fn a_disk_that_is_not_hotpluggable_stays_and_requires_a_restart() {
+        let spec = |names: &[&str], plugged: bool| {
+            let volume = |name: &&str| {
+                let source = json!({"claimName": name, "hotpluggable": plugged});
+                json!({"name": name, "persistentVolumeClaim": source})
+            };
+            let disks: Vec<_> = names.iter().map(|name| json!({"name": name})).collect();
+            let volumes: Vec<_> = names.iter().map(volume).collect();
+            json!({"volumes": volumes, "domain": {"devices": {"disks": disks}}})
+        };
+        let patch = |desired: &Value, runs: &Value| {
+            let machine = json!({"spec": {"template": {"spec": desired}}});
+            volumes(&machine, &json!({"spec": runs}))
+        };
+        let (one, both) = (spec(&["root"], false), spec(&["root", "data"], false));
+        for (desired, runs) in [(&one, &both), (&both, &one)] {
+            assert_eq!(patch(desired, runs), None);
+            assert!(!is_live(desired, runs));
+        }
+        // Removed and added again as one that is plugged in, while the guest still has it from its start.
+        let again = spec(&["root", "data"], true);
+        assert_eq!(patch(&again, &both), None);
+        assert!(is_live(&again, &both) && !is_live(&both, &again));
     }
 }

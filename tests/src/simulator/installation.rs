@@ -1,5 +1,7 @@
 //! The `KubeVirt` object, in which an administrator configures KubeVirt.
 
+use std::sync::atomic::Ordering;
+
 use anyhow::Result;
 use k8s_openapi::api::{
     admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
@@ -30,6 +32,9 @@ const VERSION: &str = "v1.9.0";
 
 /// The minor release of KubeVirt 1 in which the gate `VideoConfig` is general.
 const VIDEO_IS_GENERAL: u32 = 9;
+
+/// The minor release of KubeVirt 1 from which on the gate `DeclarativeHotplugVolumes` is enabled by itself.
+const HOTPLUG_IS_BETA: u32 = 9;
 
 /// Name of the policy that refuses what the installed version does not take.
 const POLICY: &str = "virt-api-feature-gates";
@@ -122,6 +127,8 @@ impl Simulator {
             Ok((answer == refuses).then_some(()).ok_or(answer))
         })
         .await?;
+        let plugs = minor >= HOTPLUG_IS_BETA || gates.contains(&"DeclarativeHotplugVolumes");
+        self.context.plugs_volumes.store(plugs, Ordering::Relaxed);
         let objects = self.context.api(&KUBEVIRT, NAME);
         let developer = json!({"developerConfiguration": {"featureGates": gates}});
         let patch = Patch::Merge(json!({"spec": {"configuration": developer}}));

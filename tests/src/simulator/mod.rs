@@ -50,7 +50,7 @@ use std::{
     pin::pin,
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -96,6 +96,8 @@ struct Context {
     admission: Mutex<Option<TcpListener>>,
     /// Pause after the first failed start, in milliseconds.
     start_pause: AtomicU64,
+    /// Whether volumes are plugged into running guests.
+    plugs_volumes: AtomicBool,
     /// The claims of the cluster, from the watch of [`storage::claims`].
     claims: OnceLock<Store<PersistentVolumeClaim>>,
 }
@@ -123,6 +125,7 @@ impl Simulator {
             scenarios: Scenarios::new(scenario),
             admission: Mutex::default(),
             start_pause: AtomicU64::new(START_PAUSE),
+            plugs_volumes: AtomicBool::new(true),
             claims: OnceLock::new(),
         });
         let (changed, receiver) = watch::channel(());

@@ -10,12 +10,15 @@
 //! | node labels | into the instance, and no more | `handleAffinityChangeRequest` |
 //! | tolerations | likewise | `handleTolerationsChangeRequest` |
 //! | sockets, memory | into the instance and the guest | `handleCPUChangeRequest`, `handleMemoryHotplugRequest` |
+//! | volumes with `hotpluggable: true` | see [`hotplug`] | `validLiveUpdateVolumes` |
 //! | everything else | `RestartRequired` | `syncRestartRequired` |
 //!
 //! While a restart is required, only cards and their networks are taken over.
 
 use common::quantity::Bytes;
 use serde_json::{Value, json};
+
+use super::hotplug;
 
 /// The effect of a changed template on the running guest.
 #[derive(Debug, Default, PartialEq)]
@@ -132,13 +135,17 @@ fn restart(desired: &Value, instance: &Value, migratable: bool) -> Option<&'stat
             *live = desired.clone();
         }
     }
-    for (key, at) in [
+    let mut fields = vec![
         ("networks", ""),
         ("nodeSelector", ""),
         ("affinity", ""),
         ("tolerations", ""),
         ("interfaces", "/domain/devices"),
-    ] {
+    ];
+    if hotplug::is_live(desired, runs) {
+        fields.extend([("volumes", ""), ("disks", "/domain/devices")]);
+    }
+    for (key, at) in fields {
         let value = desired.pointer(at).and_then(|parent| parent.get(key));
         if let Some(parent) = live.pointer_mut(at).and_then(Value::as_object_mut) {
             match value {

@@ -43,6 +43,8 @@ pub(super) struct Input<'a> {
     pub(super) dependency_missing: bool,
     /// Whether the guest can be live-migrated: all its volumes are `ReadWriteMany`.
     pub(super) migratable: bool,
+    /// Whether volumes are plugged into running guests: the gate `DeclarativeHotplugVolumes`.
+    pub(super) plugs_volumes: bool,
     pub(super) scenario: Scenario,
     /// Since the creation of the instance, or since its deletion was requested.
     pub(super) age: Duration,
@@ -203,7 +205,10 @@ fn with_instance(input: &Input<'_>, instance: &Value) -> Next {
         "Succeeded" | "Failed" => on(Change::Delete, "Starting", None, None),
         "Running" if crashes => on(Change::Status(phase_only("Failed")), "Running", None, None),
         "Running" if !is_ready(instance) => on(ready(instance), "Running", None, None),
-        "Running" if let Some(plug) = hotplug::volumes(input.machine, instance) => {
+        "Running"
+            if input.plugs_volumes
+                && let Some(plug) = hotplug::volumes(input.machine, instance) =>
+        {
             on(Change::HotPlug(plug), "Running", None, None)
         }
         "Running" => {

@@ -61,7 +61,11 @@ pub(super) fn disks(machine: &Identity<'_>, block: &Normalized) -> (Vec<Disk>, V
             AnyDisk::Own(disk) => names::claim(machine.name, &disk.name),
             AnyDisk::Existing(disk) => disk.source().to_owned(),
         };
-        (guest_disk(disk), claim_volume(disk.name(), claim))
+        let is_plugged_in = disk.is_hotpluggable();
+        (
+            guest_disk(disk),
+            claim_volume(disk.name(), claim, is_plugged_in),
+        )
     });
     let cdroms = block.cdroms.iter().filter(|cdrom| medium(cdrom).is_some());
     let cdroms = cdroms.map(|cdrom| {
@@ -78,17 +82,17 @@ pub(super) fn disks(machine: &Identity<'_>, block: &Normalized) -> (Vec<Disk>, V
             shareable: None,
         };
         let claim = claim_of_medium(machine.name, cdrom);
-        (disk, claim_volume(&cdrom.name, claim))
+        (disk, claim_volume(&cdrom.name, claim, false))
     });
     disks.chain(cdroms).unzip()
 }
 
-fn claim_volume(disk: &str, claim_name: String) -> Volume {
+fn claim_volume(disk: &str, claim_name: String, is_plugged_in: bool) -> Volume {
     Volume {
         name: disk.to_owned(),
         persistent_volume_claim: Some(ClaimSource {
             claim_name,
-            hotpluggable: None,
+            hotpluggable: is_plugged_in.then_some(true),
         }),
         ..Volume::default()
     }

@@ -460,7 +460,7 @@ objects! {
     ClaimSource {
         /// Name of the claim.
         claim_name: String,
-        /// Whether the volume was plugged into the running guest. Read only: others plug volumes in.
+        /// Whether the volume is plugged into the running guest.
         hotpluggable: Option<bool>,
     }
     /// The claim of a DataVolume as a volume.
@@ -648,7 +648,15 @@ impl Volume {
             .or_else(|| Some(imported?.name.as_str()))
     }
 
-    /// Whether the volume was plugged into the running guest. The volumes of a Machine are not.
+    /// Whether others plugged the volume into the running guest of this Machine. What the Machine itself has plugged in is
+    /// on the claims of its disks; `virtctl addvolume` names a volume like its claim.
+    #[must_use]
+    pub fn is_foreign(&self, machine: &str) -> bool {
+        let ours = names::claim(machine, &self.name);
+        self.is_plugged_in() && self.claim() != Some(ours.as_str())
+    }
+
+    /// Whether the volume is plugged into the running guest.
     #[must_use]
     pub fn is_plugged_in(&self) -> bool {
         let direct = self.persistent_volume_claim.as_ref();

@@ -72,6 +72,7 @@ fn disk_of_medium(cdrom: &NormalizedCdrom, image: &Image, size: Bytes) -> Normal
         access_mode: AccessMode::ReadWriteOnce,
         boot_order: cdrom.boot_order,
         bus: DiskBus::Sata,
+        hotpluggable: false,
         image: Some(image.clone()),
         image_pin: cdrom.image_pin.clone(),
         name: cdrom.name.clone(),

@@ -21,6 +21,7 @@ use crate::rules::quantities::{self, Range};
 use crate::rules::rule::{Check, Parts, Subject, rules};
 
 pub(crate) mod existing;
+pub(crate) mod hotplug;
 pub(super) mod lists;
 mod serial;
 
@@ -219,14 +220,16 @@ fn disk(
     if images::is_unknown(merged, item) {
         return None;
     }
+    let (name, bus) = (name?, bus?);
     Some(NormalizedDisk {
-        storage_class: storage_class.resolved(name?, pins)?,
-        name: name?.to_owned(),
+        storage_class: storage_class.resolved(name, pins)?,
+        name: name.to_owned(),
         size: size?,
         access_mode: access_mode?,
         volume_mode: volume_mode?,
-        bus: bus?,
+        bus,
         boot_order: None,
+        hotpluggable: hotplug::applies(merged, name, bus, backend, &pins.hotpluggable),
         reclaim_policy: reclaim_policy?,
         serial,
         image: item.image().cloned(),

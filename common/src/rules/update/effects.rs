@@ -105,8 +105,9 @@ effects! {
     Readiness         "probes.readiness"            Restart              Refused,
     Liveness          "probes.liveness"             Restart              Refused,
     // The guest loses a removed disk with this effect; its volume is kept, see `kept`.
-    Disk              "disks[].name"                Restart              LiveOrRestart,
-    DiskRemove        "disks[].remove"              Restart              LiveOrRestart,
+    // KubeVirt plugs in and out with a feature gate, see `Warnings::offers`.
+    Disk              "disks[].name"                LiveOrRestart        LiveOrRestart,
+    DiskRemove        "disks[].remove"              LiveOrRestart        LiveOrRestart,
     DiskSize          "disks[].size"                Grow                 Grow,
     DiskBus           "disks[].bus"                 Restart              Restart,
     DiskSerial        "disks[].serial"              Restart              Restart,

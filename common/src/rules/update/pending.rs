@@ -12,15 +12,16 @@ use super::effects::{Effect, Field};
 /// A change that the table does not allow on a running guest needs a restart whatever the backend
 /// reports, so the action is never one that admission has not announced.
 pub fn pending_action(backend: Backend, field: &str, in_progress: bool) -> PendingAction {
-    let effect = changed_field(field).map(|field| field.effect(backend));
+    let field = changed_field(field);
+    let effect = field.map(|field| field.effect(backend));
     let may_be_live = matches!(
         effect,
         Some(Effect::Live | Effect::LiveOrRestart | Effect::MigrationOrRestart | Effect::Grow)
     );
-    match backend {
+    match (backend, field) {
         _ if !(may_be_live && in_progress) => PendingAction::Restart,
-        Backend::Kubevirt => PendingAction::LiveMigration,
-        Backend::Libvirt => PendingAction::HotPlug,
+        (Backend::Libvirt, _) | (Backend::Kubevirt, Some(Field::Disk)) => PendingAction::HotPlug,
+        (Backend::Kubevirt, _) => PendingAction::LiveMigration,
     }
 }
 
@@ -107,7 +108,7 @@ mod tests {
             ("watchdog", Restart, Restart),
             ("probes.readiness", Restart, Restart),
             ("probes.liveness", Restart, Restart),
-            ("disks[data]", Restart, HotPlug),
+            ("disks[data]", HotPlug, HotPlug),
             ("disks[data].bus", Restart, Restart),
             ("disks[data].serial", Restart, Restart),
             ("disks[data].shareable", Restart, Restart),

@@ -236,6 +236,8 @@ fn disk(update: &Update<'_>, old: &NormalizedDisk, item: &Item<'_, Disk>, findin
         volume_mode,
         bus: _,
         boot_order: _,
+        // It is not written in a spec.
+        hotpluggable: _,
         reclaim_policy: _,
         image,
         // It changes with the name in the image only.

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use crate::api::choice::{Backend, Choice as _, DisplayType, MachineType, VideoModel};
 use crate::api::machine::{Cdrom, CloudInit, Network};
 use crate::api::normalized::{AnyDisk, Normalized, NormalizedCdrom, NormalizedNetwork};
+use crate::catalog::{DECLARATIVE_HOTPLUG, KubevirtRow};
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::{Item, Merged, Named};
@@ -42,6 +43,7 @@ fn at_restart(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
     let (old, merged) = (update.old, update.merged);
     let mut warnings = Warnings {
         backend: update.backend,
+        kubevirt: update.kubevirt,
         findings,
     };
     sizes(merged, old, new, &mut warnings);
@@ -64,17 +66,31 @@ fn at_restart(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
 /// Adds the warnings of [`Code::RestartRequired`].
 pub(super) struct Warnings<'f> {
     backend: Backend,
+    kubevirt: Option<&'f KubevirtRow>,
     findings: &'f mut Findings,
 }
 
 impl Warnings<'_> {
+    /// Whether the installed KubeVirt applies a change of a field to a running guest that can take it. `None`: that is
+    /// not known, or depends on the guest.
+    fn offers(&self, field: Field) -> Option<bool> {
+        match field {
+            Field::Disk => self.kubevirt?.offers(&DECLARATIVE_HOTPLUG),
+            _ => None,
+        }
+    }
+
     /// Warns of a change, unless it takes effect at once or never by the table. `fits`: whether
     /// the running guest can take it.
     pub(super) fn add(&mut self, field: Field, path: FieldPath, fits: bool, what: &str) {
-        let when = match (field.effect(self.backend), self.backend) {
-            (Effect::LiveOrRestart, Backend::Libvirt) if fits => return,
-            // KubeVirt plugs in by a live migration, which the cluster may not allow.
-            (Effect::LiveOrRestart, Backend::Kubevirt) if fits => {
+        let is_offered = match self.backend {
+            Backend::Kubevirt => self.offers(field),
+            Backend::Libvirt => Some(true),
+        };
+        let when = match (field.effect(self.backend), is_offered) {
+            (Effect::LiveOrRestart, Some(true)) if fits => return,
+            // Most of it takes a live migration, which the cluster may not allow.
+            (Effect::LiveOrRestart, None) if fits => {
                 "at once if the backend can, else at the next restart"
             }
             (Effect::MigrationOrRestart, _) => "at the next live migration or restart",
@@ -183,7 +199,10 @@ fn display(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &m
 
 /// The disks of a block, each with whether it can be plugged into the guest of `running`.
 fn pluggable_disks<'b>(block: &'b Normalized, running: &Normalized) -> Vec<(&'b str, bool)> {
-    let fits = |disk: AnyDisk<'_>| hotplug::takes_disk(disk.bus().as_str(), running.features.acpi);
+    let fits = |disk: AnyDisk<'_>| match block.backend {
+        Backend::Kubevirt => disk.is_hotpluggable(),
+        Backend::Libvirt => hotplug::takes_disk(disk.bus().as_str(), running.features.acpi),
+    };
     let disks = block.all_disks().into_iter();
     disks.map(|disk| (disk.name(), fits(disk))).collect()
 }

@@ -20,6 +20,7 @@ use controller_core::writes::Written;
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::ApiResource;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::Apply;
@@ -38,7 +39,7 @@ pub(super) async fn update(
     let name = &desired.metadata.name;
     let live = read(apply, name).await?;
     let mut body = body(apply.machine, desired)?;
-    keep_plugged_in(&mut body, &live);
+    keep_plugged_in(name, &mut body, &live);
     body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
     let restored = restored(&body, &live);
 
@@ -105,8 +106,8 @@ fn failed(error: serde_json::Error) -> ApiError {
     ApiError::Refused(kube::Error::SerdeError(error))
 }
 
-/// Replaces the plugged-in volumes of the body, and their disks, by those that the object has.
-fn keep_plugged_in(body: &mut Value, live: &Value) {
+/// Replaces the volumes of the body that others have plugged in, and their disks, by those that the object has.
+fn keep_plugged_in(machine: &str, body: &mut Value, live: &Value) {
     const VOLUMES: &str = "/spec/template/spec/volumes";
     const DISKS: &str = "/spec/template/spec/domain/devices/disks";
     let of = |object: &Value, path: &str| -> Vec<Value> {
@@ -114,10 +115,11 @@ fn keep_plugged_in(body: &mut Value, live: &Value) {
         list.cloned().unwrap_or_default()
     };
     let named = |list: &[Value], item: &Value| list.iter().any(|it| it["name"] == item["name"]);
-    let (plugged, ours): (Vec<_>, Vec<_>) = of(body, VOLUMES).into_iter().partition(is_plugged_in);
+    let is_foreign = |volume: &Value| is_foreign(machine, volume);
+    let (plugged, ours): (Vec<_>, Vec<_>) = of(body, VOLUMES).into_iter().partition(is_foreign);
     let present: Vec<_> = of(live, VOLUMES)
         .into_iter()
-        .filter(|volume| is_plugged_in(volume) && !named(&ours, volume))
+        .filter(|volume| is_foreign(volume) && !named(&ours, volume))
         .collect();
     let disks = of(body, DISKS).into_iter();
     let disks = disks.filter(|disk| !named(&plugged, disk));
@@ -132,10 +134,10 @@ fn keep_plugged_in(body: &mut Value, live: &Value) {
     }
 }
 
-fn is_plugged_in(volume: &Value) -> bool {
-    ["persistentVolumeClaim", "dataVolume"]
-        .iter()
-        .any(|source| volume[source]["hotpluggable"] == true)
+/// Whether others have plugged a volume in.
+fn is_foreign(machine: &str, volume: &Value) -> bool {
+    let volume = types::Volume::deserialize(volume);
+    volume.is_ok_and(|volume| volume.is_foreign(machine))
 }
 
 /// The text of the event: fields of ours that another client has changed; `None`: there are none.
@@ -323,6 +325,7 @@ mod tests {
         let source = |claim: &str| json!({"claimName": claim, "hotpluggable": true});
         let volume =
             |name: &str| json!({"name": name, "persistentVolumeClaim": source(name), "other": 1});
+        let own = json!({"name": "data", "persistentVolumeClaim": source("web-data")});
         let add = |vm: &mut Value, name: &str, disk: Value| {
             let spec = &mut vm["spec"]["template"]["spec"];
             spec["volumes"].as_array_mut().unwrap().push(volume(name));
@@ -336,16 +339,27 @@ mod tests {
         let disk = json!({"name": "scratch", "serial": "s", "disk": {"bus": "scsi"}});
         add(&mut live, "scratch", disk.clone());
         add(&mut live, "new", json!({"name": "new"}));
-        keep_plugged_in(&mut body, &live);
+        // One that the Machine has, and one that it had.
+        add(&mut body, "data", json!({"name": "data"}));
+        add(&mut live, "former", json!({"name": "former"}));
+        let volumes = |object: &mut Value, own: Value| {
+            let list = object.pointer_mut("/spec/template/spec/volumes").unwrap();
+            *list.as_array_mut().unwrap().last_mut().unwrap() = own;
+        };
+        volumes(&mut body, own.clone());
+        let former = json!({"name": "former", "persistentVolumeClaim": source("web-former")});
+        volumes(&mut live, former);
+        keep_plugged_in("web", &mut body, &live);
         let spec = &body["spec"]["template"]["spec"];
         let root = vm("Always", 2)["spec"]["template"]["spec"]["volumes"][0].clone();
         assert_eq!(
             spec["volumes"],
-            json!([root, volume("scratch"), volume("new")])
+            json!([root, own, volume("scratch"), volume("new")])
         );
         let disks = &spec["domain"]["devices"]["disks"];
-        assert_eq!(disks[1], disk);
-        assert_eq!(disks[2], json!({"name": "new"}));
-        assert_eq!(disks.as_array().unwrap().len(), 3);
+        assert_eq!(disks[1], json!({"name": "data"}));
+        assert_eq!(disks[2], disk);
+        assert_eq!(disks[3], json!({"name": "new"}));
+        assert_eq!(disks.as_array().unwrap().len(), 4);
     }
 }

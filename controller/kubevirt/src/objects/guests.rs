@@ -259,6 +259,15 @@ pub(crate) struct InstanceVolume {
     pub(crate) hotplug_volume: Option<Present>,
     /// Present: KubeVirt writes a dump of the guest's memory to the volume.
     pub(crate) memory_dump_volume: Option<Present>,
+    /// How far a plugged-in volume has come on its way into the guest; `Ready`: the guest has it.
+    pub(crate) phase: String,
+}
+
+impl InstanceVolume {
+    /// Whether the volume came into the running guest, instead of being there from its start.
+    pub(crate) fn is_plugged(&self) -> bool {
+        self.hotplug_volume.is_some() || self.memory_dump_volume.is_some()
+    }
 }
 
 /// A migration of a running guest to another node.

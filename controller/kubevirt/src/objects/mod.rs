@@ -17,8 +17,8 @@ pub(crate) use self::conditions::{ForeignCondition, find_condition};
 pub(crate) use self::data_volume::DataVolume;
 pub(crate) use self::guest_pod::GuestPod;
 pub(crate) use self::guests::{
-    GuestOsInfo, GuestSummary, Instance, InstanceInterface, MigrationState, StartFailure,
-    VirtualMachine, attachments,
+    GuestOsInfo, GuestSummary, Instance, InstanceInterface, InstanceVolume, MigrationState,
+    StartFailure, VirtualMachine, attachments,
 };
 
 pub(crate) use self::installation::Installation;

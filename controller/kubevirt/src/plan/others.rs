@@ -128,22 +128,23 @@ pub(crate) fn foreign_stop(machine: &Machine, observed: &Observed, stop: Stop) -
     Some(Fault::new(FOREIGN_STOP, message))
 }
 
-/// The volumes of a guest that others have plugged in: hot-plugged, and not of the Machine.
+/// The volumes of a guest that others have plugged in, and that are not of the Machine.
 pub(crate) fn plugged_in<'a>(
+    machine: &'a str,
     desired: &'a InstanceSpec,
     live: &'a InstanceSpec,
 ) -> impl Iterator<Item = &'a Volume> {
     let is_ours = |volume: &Volume| {
         let mut ours = desired.volumes.iter();
-        ours.any(|ours| ours.name == volume.name && !ours.is_plugged_in())
+        ours.any(|ours| ours.name == volume.name && !ours.is_foreign(machine))
     };
     let volumes = live.volumes.iter();
-    volumes.filter(move |volume| volume.is_plugged_in() && !is_ours(volume))
+    volumes.filter(move |volume| volume.is_foreign(machine) && !is_ours(volume))
 }
 
 /// Adds the volumes that others have plugged in, with their disks, to the desired guest, so that they are no difference.
-pub(crate) fn tolerate_plugged_in(desired: &mut InstanceSpec, live: &InstanceSpec) {
-    let volumes: Vec<Volume> = plugged_in(desired, live).cloned().collect();
+pub(crate) fn tolerate_plugged_in(machine: &str, desired: &mut InstanceSpec, live: &InstanceSpec) {
+    let volumes: Vec<Volume> = plugged_in(machine, desired, live).cloned().collect();
     let disks = live.domain.devices.disks.iter();
     let disks = disks.filter(|disk| volumes.iter().any(|volume| volume.name == disk.name));
     desired.domain.devices.disks.extend(disks.cloned());
@@ -151,11 +152,11 @@ pub(crate) fn tolerate_plugged_in(desired: &mut InstanceSpec, live: &InstanceSpe
 }
 
 /// The template without the volumes that others have plugged in: what the Machine has.
-pub(crate) fn without_plugged_in(template: &Template) -> Template {
+pub(crate) fn without_plugged_in(machine: &str, template: &Template) -> Template {
     let mut template = template.clone();
     let spec = &mut template.spec;
     let volumes = std::mem::take(&mut spec.volumes).into_iter();
-    let (others, ours): (Vec<_>, _) = volumes.partition(Volume::is_plugged_in);
+    let (others, ours): (Vec<_>, _) = volumes.partition(|volume| volume.is_foreign(machine));
     let is_ours = |name: &str| others.iter().all(|volume| volume.name != name);
     spec.domain.devices.disks.retain(|disk| is_ours(&disk.name));
     spec.volumes = ours;
@@ -163,8 +164,9 @@ pub(crate) fn without_plugged_in(template: &Template) -> Template {
 }
 
 /// Names the volumes that others have plugged in; `None`: there are none.
-pub(crate) fn list_of_plugged_in(desired: &InstanceSpec) -> Option<String> {
-    let volumes = desired.volumes.iter().filter(|it| it.is_plugged_in());
+pub(crate) fn list_of_plugged_in(machine: &str, desired: &InstanceSpec) -> Option<String> {
+    let volumes = desired.volumes.iter();
+    let volumes = volumes.filter(|volume| volume.is_foreign(machine));
     let names: Vec<_> = volumes
         .map(|volume| match volume.claim() {
             Some(claim) if claim != volume.name => format!("{} (claim {claim})", volume.name),

@@ -30,15 +30,28 @@ const ANNOTATIONS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Every desired change that the guest does not have. `pod`: the one in which it runs, if that is known. `refused`:
-/// KubeVirt reports that it applies no change before a restart.
-pub(super) fn pending(
-    instance: &Instance,
-    pod: Option<&GuestPod>,
-    desired: &Template,
-    refused: bool,
-) -> Vec<PendingChange> {
-    let mut list = changes(&running(instance, pod, &desired.spec), &desired.spec);
+/// A guest that runs, and what KubeVirt does to it.
+#[derive(Clone, Copy)]
+pub(super) struct Guest<'a> {
+    pub(super) instance: &'a Instance,
+    /// The pod in which it runs, if that is known.
+    pub(super) pod: Option<&'a GuestPod>,
+    /// Whether KubeVirt reports that it applies no change before a restart.
+    pub(super) refuses: bool,
+    /// Whether KubeVirt plugs disks into it and out of it.
+    pub(super) plugs_disks: bool,
+}
+
+/// Every desired change that the guest does not have.
+pub(super) fn pending(machine: &str, guest: &Guest<'_>, desired: &Template) -> Vec<PendingChange> {
+    let Guest {
+        instance,
+        pod,
+        refuses,
+        plugs_disks,
+    } = *guest;
+    let runs = running(machine, instance, pod, &desired.spec);
+    let mut list = changes(&runs, &desired.spec);
     let can_migrate = instance.migration_obstacle().is_none();
     // KubeVirt's instance has a change before the guest, if a migration can apply it.
     let missing = changes(&instance.spec, &desired.spec);
@@ -49,9 +62,23 @@ pub(super) fn pending(
         let most = cpu.max_sockets.unwrap_or(cpu.sockets);
         field != "cpu.sockets" || desired.spec.domain.cpu.sockets <= most
     };
+    let can_plug = |field: &str| {
+        let is_plugged =
+            |volume: &Volume| volume.is_plugged_in() && field == format!("disks[{}]", volume.name);
+        plugs_disks
+            && [&desired.spec, &runs]
+                .iter()
+                .any(|it| it.volumes.iter().any(is_plugged))
+    };
     for change in &mut list {
-        let in_progress =
-            can_migrate && fits(&change.field) && !(refused && missing.contains(&change.field));
+        let can_apply =
+            can_migrate && fits(&change.field) && !(refuses && missing.contains(&change.field));
+        // KubeVirt plugs disks in and out without a migration, also while it applies nothing else.
+        let in_progress = if change.field.ends_with(']') && change.field.starts_with("disks[") {
+            can_plug(&change.field)
+        } else {
+            can_apply
+        };
         let action = pending_action(Backend::Kubevirt, &change.field, in_progress);
         action.as_str().clone_into(&mut change.action);
     }

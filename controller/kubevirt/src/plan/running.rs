@@ -4,6 +4,7 @@
 //! VirtualMachine ─▶ instance ─▶ the running guest
 //!                    │            the rest, as it was started
 //!                    ├▶ sockets, memory       at once, or by a migration: `currentCPUTopology`, `memory.guestCurrent`
+//!                    ├▶ disks that are plugged in or out   a moment later: `volumeStatus`
 //!                    ├▶ network cards         by a migration (`MigrationRequired`)
 //!                    └▶ networks, node labels by a migration: they are those of the pod until then
 //! ```
@@ -13,12 +14,13 @@
 //! migrated never gets them, although the instance has them and no `RestartRequired` is reported.
 
 use common::quantity::Bytes;
-use common::render::kubevirt::types::InstanceSpec;
+use common::render::kubevirt::types::{InstanceSpec, Volume};
 
-use crate::objects::{GuestPod, Instance, find_condition};
+use crate::objects::{GuestPod, Instance, InstanceVolume, find_condition};
 
 /// What the guest of an instance has. `pod`: the one in which it runs, if that is known.
 pub(super) fn running(
+    machine: &str,
     instance: &Instance,
     pod: Option<&GuestPod>,
     desired: &InstanceSpec,
@@ -31,7 +33,7 @@ pub(super) fn running(
         node_labels(pod, &mut runs, desired);
         tolerations(pod, &mut runs, desired);
     }
-    foreign_volumes(instance, &mut runs, desired);
+    plugged_volumes(machine, instance, &mut runs, desired);
     runs
 }
 
@@ -126,19 +128,27 @@ fn tolerations(pod: &GuestPod, runs: &mut InstanceSpec, desired: &InstanceSpec) 
     runs.tolerations = tolerated.collect();
 }
 
-/// Leaves out volumes that others plugged into the running guest (`virtctl addvolume`): they are no change of the
-/// Machine, and a restart would not bring one about.
-fn foreign_volumes(instance: &Instance, runs: &mut InstanceSpec, desired: &InstanceSpec) {
-    let status = instance.status.volume_status.iter();
-    let plugged = status
-        .filter(|volume| volume.hotplug_volume.is_some() || volume.memory_dump_volume.is_some());
-    for volume in plugged {
-        if desired.volumes.iter().all(|ours| ours.name != volume.name) {
-            runs.volumes.retain(|it| it.name != volume.name);
-            runs.domain
-                .devices
-                .disks
-                .retain(|it| it.name != volume.name);
+/// Leaves out volumes of the Machine that the guest does not have yet, and those that others plugged into it (`virtctl
+/// addvolume`): they are no change of the Machine, and a restart would not bring one about.
+fn plugged_volumes(
+    machine: &str,
+    instance: &Instance,
+    runs: &mut InstanceSpec,
+    desired: &InstanceSpec,
+) {
+    let is_wanted = |name: &str| desired.volumes.iter().any(|ours| ours.name == name);
+    let is_left_out = |volume: &Volume| {
+        let mut status = instance.status.volume_status.iter();
+        let status = status.find(|it| it.name == volume.name);
+        if volume.is_plugged_in() && !volume.is_foreign(machine) {
+            return status.is_none_or(|status| status.phase != "Ready");
         }
-    }
+        let is_plugged = status.is_some_and(InstanceVolume::is_plugged);
+        is_plugged && !is_wanted(&volume.name)
+    };
+    let volumes = std::mem::take(&mut runs.volumes).into_iter();
+    let (left_out, kept): (Vec<_>, _) = volumes.partition(is_left_out);
+    let has = |name: &str| left_out.iter().all(|volume| volume.name != name);
+    runs.domain.devices.disks.retain(|disk| has(&disk.name));
+    runs.volumes = kept;
 }

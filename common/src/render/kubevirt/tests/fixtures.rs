@@ -94,6 +94,7 @@ pub(super) fn disk(name: &str, size: &str) -> NormalizedDisk {
         volume_mode: VolumeMode::Filesystem,
         bus: DiskBus::Virtio,
         boot_order: None,
+        hotpluggable: false,
         reclaim_policy: ReclaimPolicy::Delete,
         image: None,
         selector: None,

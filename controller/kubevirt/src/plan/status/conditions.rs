@@ -12,6 +12,7 @@ use super::live::LiveGuest;
 use crate::objects::{ForeignCondition, VirtualMachine};
 use crate::plan::others::list_of_plugged_in;
 use controller_core::conditions::{Fault, Verdict, paused, stopped};
+use controller_core::objects::Meta as _;
 
 pub(super) fn storage(inputs: &StatusInputs<'_>) -> Verdict {
     if let Some(fault) = &inputs.storage.fault {
@@ -158,7 +159,7 @@ pub(super) fn agent_connected() -> Fault {
 
 /// The VirtualMachine exists. Lists the volumes that others have plugged in: they are no disks of the Machine.
 fn exists(vm: &VirtualMachine) -> Fault {
-    let Some(volumes) = list_of_plugged_in(&vm.spec.template.spec) else {
+    let Some(volumes) = list_of_plugged_in(vm.name(), &vm.spec.template.spec) else {
         return created();
     };
     let message = format!(

@@ -12,6 +12,7 @@ mod mirrored;
 use common::api::choice::{Phase, PowerState};
 use common::api::normalized::Normalized;
 use common::api::status::{MachineStatus, PendingChange};
+use common::catalog::DECLARATIVE_HOTPLUG;
 
 use self::conditions::{
     agent_connected, migration_required, ready, restart_required, storage, virtual_machine,
@@ -21,7 +22,7 @@ use self::live::{LiveGuest, phase, volumes};
 use self::mirrored::mirrored;
 use super::action::{Action, Plan};
 use super::observed::Observed;
-use super::pending::pending;
+use super::pending::{Guest, pending};
 use crate::objects::find_condition;
 use controller_core::conditions::{Conditions, network, normalized, paused};
 use controller_core::machine::Machine;
@@ -61,7 +62,7 @@ pub(super) fn report(
         conditions.set("NetworkReady", network.0, &network.1);
         conditions.set("VirtualMachineReady", virtual_machine.0, &virtual_machine.1);
     }
-    let pending_changes = pending_changes(inputs, &live);
+    let pending_changes = pending_changes(inputs, &live, observed);
     let required = [
         ("RestartRequired", restart_required(&pending_changes, &live)),
         (
@@ -118,7 +119,11 @@ pub(super) fn report(
 
 /// Changes that the running guest does not have yet: none if it is off or on its way there, because it has them at
 /// its next start.
-fn pending_changes(inputs: &StatusInputs<'_>, live: &LiveGuest<'_>) -> Vec<PendingChange> {
+fn pending_changes(
+    inputs: &StatusInputs<'_>,
+    live: &LiveGuest<'_>,
+    observed: &Observed,
+) -> Vec<PendingChange> {
     let runs = |block: &&Normalized| block.power_state == PowerState::Running;
     let (Some(vm), Some(guest), Some(desired), Some(_)) = (
         live.vm,
@@ -128,8 +133,14 @@ fn pending_changes(inputs: &StatusInputs<'_>, live: &LiveGuest<'_>) -> Vec<Pendi
     ) else {
         return Vec::new();
     };
-    let refused = find_condition(&vm.status.conditions, "RestartRequired", "True").is_some();
-    pending(guest, live.pod, desired, refused)
+    let settings = observed.settings.as_ref();
+    let guest = Guest {
+        instance: guest,
+        pod: live.pod,
+        refuses: find_condition(&vm.status.conditions, "RestartRequired", "True").is_some(),
+        plugs_disks: settings.and_then(|it| it.offers(&DECLARATIVE_HOTPLUG)) == Some(true),
+    };
+    pending(vm.name(), &guest, desired)
 }
 
 /// The last status written, updated by what was observed of a Machine under deletion.

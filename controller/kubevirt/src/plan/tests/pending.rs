@@ -11,6 +11,7 @@ use common::api::normalized::{
     Normalized, NormalizedConsole, NormalizedDevice, NormalizedDisplay, NormalizedHardware,
     NormalizedPlacement, NormalizedToleration, NormalizedTpm,
 };
+use common::catalog::KubevirtRow;
 use common::quantity::Bytes;
 use serde_json::json;
 
@@ -553,4 +554,75 @@ fn a_network_that_kubevirt_does_not_take_over_needs_a_restart() {
     let field = "networks[eth0].networkName";
     let network = [field, "default/prod", "default/test", "Restart"];
     assert_eq!(pending(&environment), [network]);
+}
+
+/// What KubeVirt has of this cluster's guest: a disk that is plugged in, in this phase; `None`: none.
+fn plug(environment: &mut FakeCluster, phase: Option<&str>) {
+    let template = environment.vm.as_ref().unwrap().spec.template.spec.clone();
+    let instance = environment.instance.as_mut().unwrap();
+    instance.spec = template;
+    instance.status.volume_status = phase
+        .map(|phase| decode(json!({"name": "data", "hotplugVolume": {}, "phase": phase})))
+        .into_iter()
+        .collect();
+}
+
+#[test]
+fn a_disk_that_is_plugged_in_or_out_is_pending_until_the_guest_has_it_or_not() {
+    let gates = |gates: &serde_json::Value| {
+        let spec = json!({"configuration": {"developerConfiguration": {"featureGates": gates}}});
+        KubevirtRow::new(&spec, &json!({"observedKubeVirtVersion": "v1.8.4"}))
+    };
+    let on = gates(&json!(["DeclarativeHotplugVolumes"]));
+    let off = gates(&json!([]));
+    let mut environment = running();
+    environment.settings = Some(on.clone());
+    edit(&mut environment, |block| {
+        let mut data = disk("data", ReclaimPolicy::Retain);
+        data.hotpluggable = true;
+        block.disks.push(data);
+    });
+    environment.settle();
+    // KubeVirt does not migrate the guest for it, and does it while it waits for a restart, too.
+    let instance = environment.instance.as_mut().unwrap();
+    instance.status.conditions = vec![kubevirt_says("LiveMigratable", "False", "")];
+    flag_restart(&mut environment);
+    let volume = environment.vm.as_ref().unwrap().spec.template.spec.volumes[1].clone();
+    assert_eq!(
+        (volume.claim(), volume.is_plugged_in()),
+        (Some("web-data"), true)
+    );
+    for (settings, action) in [
+        (Some(&on), "HotPlug"),
+        (Some(&off), "Restart"),
+        (None, "Restart"),
+    ] {
+        environment.settings = settings.cloned();
+        environment.pass();
+        let disk = ["disks[data]", "absent", "present", action];
+        assert_eq!(pending(&environment), [disk]);
+        let restart = if action == "Restart" { "True" } else { "" };
+        assert_eq!(reported(&environment, "RestartRequired").0, restart);
+    }
+    environment.settings = Some(on);
+    for phase in ["Pending", "HotplugVolumeMounted"] {
+        plug(&mut environment, Some(phase));
+        environment.pass();
+        assert_eq!(pending(&environment)[0][0], "disks[data]", "{phase}");
+    }
+    plug(&mut environment, Some("Ready"));
+    environment.settle();
+    assert_eq!(pending(&environment), [[""; 4]; 0]);
+
+    // What the Machine had is no volume of others.
+    edit(&mut environment, |block| drop(block.disks.pop()));
+    environment.settle();
+    let disk = ["disks[data]", "present", "absent", "HotPlug"];
+    assert_eq!(pending(&environment), [disk]);
+    let volumes = &environment.vm.as_ref().unwrap().spec.template.spec.volumes;
+    assert!(volumes.iter().all(|volume| volume.name != "data"));
+    plug(&mut environment, None);
+    environment.settle();
+    assert_eq!(pending(&environment), [[""; 4]; 0]);
+    assert!(environment.claims.contains_key("web-data"));
 }

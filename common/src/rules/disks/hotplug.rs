@@ -1,0 +1,46 @@
+//! Disks that KubeVirt plugs into the running guest and out of it.
+//!
+//! KubeVirt attaches such a disk a moment after the guest has started, also at later starts. So only a disk that is added to
+//! a running Machine becomes one: the disks that a guest starts with are there from its first moment, and the Machines of
+//! earlier releases stay as they are. It has no position in the boot order, because the number of another device would
+//! change with it, which KubeVirt takes over at a restart only.
+
+use std::collections::BTreeSet;
+
+use crate::api::choice::{Backend, DiskBus};
+use crate::api::normalized::Normalized;
+use crate::normalize::{Merged, hotpluggable_in};
+use crate::rules::keeps_running;
+
+/// Names of the disks that KubeVirt may plug in and out: those of the stored block, or of that of a backup, and those that
+/// are added to a machine that runs and is to keep running.
+pub(crate) fn hotpluggable(
+    merged: &Merged<'_>,
+    stored: Option<&Normalized>,
+    restored: Option<&Normalized>,
+) -> BTreeSet<String> {
+    let mut names = hotpluggable_in(stored.or(restored));
+    if let Some(stored) = stored.filter(|stored| keeps_running(stored, merged)) {
+        let known: BTreeSet<_> = stored.all_disks().iter().map(|disk| disk.name()).collect();
+        let disks = merged.disks.iter().filter_map(|item| item.name().value);
+        let added = disks.filter(|name| !known.contains(name));
+        names.extend(added.map(str::to_owned));
+    }
+    names
+}
+
+/// Whether KubeVirt plugs a disk of these names in and out. The guest boots from the first disk, and only two buses take
+/// disks while it runs.
+pub(super) fn applies(
+    merged: &Merged<'_>,
+    name: &str,
+    bus: DiskBus,
+    backend: Backend,
+    names: &BTreeSet<String>,
+) -> bool {
+    let first = merged.disks.first().and_then(|item| item.name().value);
+    backend == Backend::Kubevirt
+        && matches!(bus, DiskBus::Virtio | DiskBus::Scsi)
+        && first != Some(name)
+        && names.contains(name)
+}
