@@ -100,6 +100,7 @@ pub(crate) fn host_spec() -> LibvirtHostSpec {
         pool: POOL.into(),
         format: None,
         provisioning,
+        shared_as: None,
     };
     let network = HostNetwork {
         name: "default".into(),
@@ -270,6 +271,7 @@ impl Environment {
         let observed = Observed {
             cluster: "cluster".into(),
             binding,
+            targets: vec![],
             elsewhere: self.elsewhere.clone(),
             hold: self.hold.clone(),
             networks: self.networks.clone(),
@@ -459,6 +461,7 @@ impl Environment {
                 Ok(())
             }
             Action::RecordOrphan { .. } => Ok(()),
+            Action::MoveTo { .. } => Ok(()),
             Action::RecordKept { volumes, .. } => {
                 let known = &mut self.object.status.kept_volumes;
                 known.extend(volumes.iter().cloned());

@@ -141,7 +141,11 @@ fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
 }
 
 /// Deletes the log of the console, if the host has a pool for logs. The domain may have had one before.
-fn console_log(machine: &Machine, view: &HostView, guest: Option<&Guest>) -> Option<Action> {
+pub(super) fn console_log(
+    machine: &Machine,
+    view: &HostView,
+    guest: Option<&Guest>,
+) -> Option<Action> {
     guest?;
     let name = console_log_name(machine.namespace(), machine.name(), machine.uid());
     let pool = view.spec.console_log_pool.clone()?;
