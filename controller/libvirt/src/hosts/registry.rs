@@ -373,6 +373,14 @@ impl Hosts {
         }
     }
 
+    /// Forgets what a Machine was promised on another host than the one that has it: its move there was given up.
+    pub(crate) fn forget_promise_elsewhere(&self, uid: &str, host: &str) {
+        let mut promised = self.promised();
+        if promised.get(uid).is_some_and(|(other, _)| other != host) {
+            promised.remove(uid);
+        }
+    }
+
     /// Forgets promises that a poll shows as kept, and those of Machines that are gone.
     pub(crate) fn forget_promises(&self, host: &str, snapshot: &Snapshot, caches: &Caches) {
         let mut promised = self.promised();

@@ -242,6 +242,9 @@ impl Observer {
         let mut view = answer.view(machine, &object, Switches::of(&snapshot), &host.fetches);
         (view.copies, view.is_copying) = (copies, is_copying);
         view.console_logs = console_logs(&object.spec, &snapshot);
+        if view.guest.is_some() && machine.leaves_host().is_none() {
+            self.hosts.forget_promise_elsewhere(machine.uid(), name);
+        }
         match growth {
             Growth::Permitted => self.look_for_room(machine, &object, &snapshot, &mut view),
             // What it does not get is for others. Without a domain it keeps what it was promised when it was placed.

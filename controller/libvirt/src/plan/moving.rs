@@ -24,6 +24,7 @@ use controller_core::plan::{Refusal, Subject};
 use super::action::{Action, MovedVolume, Plan};
 use super::delete::console_log;
 use super::disks::{existing, has_disk, name_of};
+use super::volumes::has_reported;
 use crate::access::State;
 use crate::failure::MOVE_REFUSED;
 use crate::observed::{HostView, Observed};
@@ -66,7 +67,7 @@ pub(super) fn moving(
     let goes_down = block.power_state == PowerState::Stopped
         && guest.is_some_and(|guest| guest.state.active());
     if goes_down && refused.is_none() {
-        // Asked for together with the stop.
+        // Requested together with the stop.
         return Move::None(last);
     }
     let open = LastMigration {
@@ -80,6 +81,8 @@ pub(super) fn moving(
     );
     match target {
         Err(why) => Move::None(Some(ended(open, MigrationResult::Refused, &why))),
+        // On the other host no disk that the status lists is made anew: it has to list all of them before.
+        Ok(_) if !block.disks.iter().all(|disk| has_reported(machine, disk)) => Move::None(last),
         Ok((to, volumes)) => Move::Only(Plan {
             actions: vec![Action::MoveTo {
                 from: view.host.clone(),

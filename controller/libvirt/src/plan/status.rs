@@ -165,12 +165,17 @@ pub(super) fn report(
         vm_name: guest.map(|_| name()),
         node_name: running.and(view).map(|view| view.host.clone()),
         host: moves_to
+            .clone()
             .or_else(|| view.map(|view| view.host.clone()))
             .or_else(|| old.host.clone()),
         guest_os: running.and(view).and_then(guest_os),
         ip_addresses: distinct_addresses(&network_interfaces),
         network_interfaces,
-        volumes: findings.volumes.clone(),
+        // Which disks the Machine had is known from there until it has its definition on the other host.
+        volumes: match moves_to {
+            Some(_) => old.volumes.clone(),
+            None => findings.volumes.clone(),
+        },
         kept_volumes: match findings.block {
             Some(_) => findings.kept_volumes.clone(),
             None => old.kept_volumes.clone(),

@@ -411,9 +411,13 @@ impl Volumes {
 
 /// Whether the Machine is between two hosts and had the volume of this disk before.
 fn is_moved(machine: &Machine, disk: &NormalizedDisk) -> bool {
+    machine.leaves_host().is_some() && has_reported(machine, disk)
+}
+
+/// Whether the status says that the disk has a volume.
+pub(super) fn has_reported(machine: &Machine, disk: &NormalizedDisk) -> bool {
     let mut known = machine.status.volumes.iter();
-    let had = known.any(|it| it.name == disk.name && it.capacity.is_some());
-    machine.leaves_host().is_some() && had
+    known.any(|it| it.name == disk.name && it.capacity.is_some())
 }
 
 /// The fault of an object whose pool cannot be read.
