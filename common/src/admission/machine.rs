@@ -553,7 +553,9 @@ fn migration_request<'a>(
         namespace,
         block: old.and_then(|old| old.block.as_ref()),
         host: before.and_then(|before| before.status.host.as_deref()),
-        kept_disks: before.map(|before| before.status.kept_disks()).unwrap_or_default(),
+        kept_disks: before
+            .map(|before| before.status.kept_disks())
+            .unwrap_or_default(),
         catalog,
     }
 }

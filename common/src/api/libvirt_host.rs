@@ -129,7 +129,8 @@ impl LibvirtHostSpec {
     /// The storage classes whose pools other hosts have as well.
     pub fn shared_storage(&self) -> BTreeMap<String, SharedStorage> {
         let offers = self.storage.iter().flatten();
-        let shared = offers.filter_map(|offer| Some((offer.storage_class.clone(), offer.shared()?)));
+        let shared =
+            offers.filter_map(|offer| Some((offer.storage_class.clone(), offer.shared()?)));
         shared.collect()
     }
 

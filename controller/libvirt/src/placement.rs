@@ -89,7 +89,9 @@ pub(crate) fn best<'a>(
             .map_or(Ok(0), |group| beside(namespace, group, place, &places))
     };
     for (host, place) in hosts.into_iter().zip(&places) {
-        match fits(namespace, block, networks, host, makes_volumes).and_then(|load| Ok((beside(place)?, load))) {
+        match fits(namespace, block, networks, host, makes_volumes)
+            .and_then(|load| Ok((beside(place)?, load)))
+        {
             Ok((beside, load)) => {
                 // Without a pool for it the output of the console would be lost.
                 let loses_log =

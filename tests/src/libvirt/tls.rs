@@ -53,7 +53,10 @@ impl Libvirt {
         let (config, credentials) = certificates()?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let uri = format!("qemu+tls://127.0.0.1:{}/system", listener.local_addr()?.port());
+        let uri = format!(
+            "qemu+tls://127.0.0.1:{}/system",
+            listener.local_addr()?.port()
+        );
         let socket = self.path("run/libvirt-sock");
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -86,7 +89,8 @@ async fn forward(client: TcpStream, acceptor: TlsAcceptor, socket: PathBuf) -> R
 fn certificates() -> Result<(ServerConfig, Value)> {
     let ca_key = KeyPair::generate()?;
     let mut ca = CertificateParams::default();
-    ca.distinguished_name.push(DnType::CommonName, "libvirt of the lab");
+    ca.distinguished_name
+        .push(DnType::CommonName, "libvirt of the lab");
     ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     ca.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     let ca_certificate = ca.self_signed(&ca_key)?;

@@ -71,12 +71,33 @@ async fn request(env: &Environment, text: &str) -> Result<String, String> {
 async fn until_refused(env: &Environment, text: &str) {
     wait::until("the move to be refused", async || {
         Ok(match request(env, "no").await {
-            Err(refused) if refused.contains(text) && refused.contains("[MigrationNotPossible]") => Ok(()),
+            Err(refused)
+                if refused.contains(text) && refused.contains("[MigrationNotPossible]") =>
+            {
+                Ok(())
+            }
             other => Err(format!("{other:?}")),
         })
     })
     .await
     .unwrap();
+}
+
+async fn until_accepted(env: &Environment, text: &str) {
+    wait::until("the move to be accepted", async || {
+        Ok(request(env, text).await)
+    })
+    .await
+    .unwrap();
+}
+
+/// Waits until the status has the end of the move that was requested with this text.
+async fn until_answered(env: &Environment, text: &str) -> Value {
+    env.until("vm", "to have moved or not", |machine| {
+        let last = &machine["status"]["lastMigration"];
+        last["request"] == text && last["result"].is_string()
+    })
+    .await
 }
 
 #[tokio::test]
@@ -91,9 +112,14 @@ async fn a_stopped_machine_moves_to_a_host_that_shares_its_pool() {
     env.apply("vm", &spec("Running")).await;
     let first = env.until_report("vm", "its first boot", |_| true).await;
     assert_eq!(first.boots, 1);
-    until_refused(&env, "the guest runs, and on libvirt a Machine is moved while it is stopped").await;
+    until_refused(
+        &env,
+        "the guest runs, and on libvirt a Machine is moved while it is stopped",
+    )
+    .await;
     env.apply("vm", &spec("Stopped")).await;
-    env.until("vm", "to stop", |it| it["status"]["phase"] == "Stopped").await;
+    env.until("vm", "to stop", |it| it["status"]["phase"] == "Stopped")
+        .await;
     let disks = || {
         let files = std::fs::read_dir(&folder).unwrap();
         let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
@@ -115,18 +141,35 @@ async fn a_stopped_machine_moves_to_a_host_that_shares_its_pool() {
     until_refused(&env, "there has 0 of 0 memory left").await;
     let free = json!({"spec": {"reserved": null}});
     hosts.merge("there", &free).await.unwrap();
-    wait::until("the move to be accepted", async || Ok(request(&env, "yes").await))
-        .await
-        .unwrap();
-    let moved = env
-        .until("vm", "to have moved", |it| it["status"]["lastMigration"]["result"].is_string())
-        .await;
+
+    // What libvirt has of the guest beside its definition would be lost: the move is given up.
+    let domain = env.domain("vm").await;
+    env.virsh(&["snapshot-create-as", &domain, "before"]).await;
+    until_accepted(&env, "snapshot").await;
+    let failed = until_answered(&env, "snapshot").await;
+    let last = &failed["status"]["lastMigration"];
+    assert_eq!(last["result"], "Failed", "{last}");
+    let text = last["message"].as_str().unwrap();
+    assert!(text.contains("the Machine is where it was"), "{text}");
+    assert!(text.contains("snapshot"), "{text}");
+    assert_eq!(failed["status"]["host"], "here");
+    env.virsh(&["snapshot-delete", &domain, "before"]).await;
+
+    until_accepted(&env, "yes").await;
+    let moved = until_answered(&env, "yes").await;
     let status = &moved["status"];
     assert_eq!(status["lastMigration"]["result"], "Succeeded", "{status}");
-    assert_eq!((&status["host"], &status["phase"]), (&json!("there"), &json!("Stopped")));
+    assert_eq!(
+        (&status["host"], &status["phase"]),
+        (&json!("there"), &json!("Stopped"))
+    );
     assert_eq!(env.domains().await.len(), 0);
-    let all = there.virsh(&["list", "--all", "--name"]).await.unwrap().ok().unwrap();
-    let domain = env.domain("vm").await;
+    let all = there
+        .virsh(&["list", "--all", "--name"])
+        .await
+        .unwrap()
+        .ok()
+        .unwrap();
     assert_eq!(all.trim(), domain);
     assert_eq!(disks(), before);
 

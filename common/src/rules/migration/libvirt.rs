@@ -54,7 +54,7 @@ pub fn obstacle<'k>(
     if let Some(disk) = block.existing_disks.first() {
         let name = &disk.name;
         return Some(format!(
-            "disk '{name}' is on a volume that existed before the Machine, in a pool of its host alone"
+            "disk '{name}' is on a volume that existed before the Machine, in a pool of its host alone: such a disk, and its Machine, stay there"
         ));
     }
     if let Some(disk) = kept.into_iter().next() {
@@ -124,7 +124,10 @@ pub(super) fn obstacle_of(
     Some(match request.target {
         Some(target) if lacks.is_empty() => {
             let known = hosts.iter().map(|row| row.name.clone()).collect();
-            format!("there is no LibvirtHost '{target}'; LibvirtHosts: {}", name_list(known))
+            format!(
+                "there is no LibvirtHost '{target}'; LibvirtHosts: {}",
+                name_list(known)
+            )
         }
         None if lacks.is_empty() => "there is no other LibvirtHost".to_owned(),
         _ => {
@@ -135,7 +138,10 @@ pub(super) fn obstacle_of(
             } else {
                 String::new()
             };
-            format!("no other host can have the Machine: {}{more}", lacks.join("; "))
+            format!(
+                "no other host can have the Machine: {}{more}; change what a LibvirtHost lacks, or drop the annotation",
+                lacks.join("; ")
+            )
         }
     })
 }
@@ -149,7 +155,7 @@ fn check_target(
     catalog: &dyn Catalog,
 ) -> Result<(), String> {
     if !other.takes_machines {
-        return Err("is not schedulable or in maintenance".to_owned());
+        return Err("takes no Machines (schedulable, maintenance)".to_owned());
     }
     if !other.matches(&block.node_selector) {
         return Err("does not have the labels of spec.nodeSelector".to_owned());

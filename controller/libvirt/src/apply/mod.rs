@@ -83,9 +83,9 @@ impl Applier {
                 record,
                 volumes,
             } => self.move_to(machine, from, record, volumes).await,
-            Action::Leave { from, to, volumes } => {
-                self.leave(machine, from, to, volumes, action).await
-            }
+            Action::Leave {
+                from, to, volumes, ..
+            } => self.leave(machine, from, to, volumes, action).await,
             Action::RecordOrphan { host, volumes } => {
                 self.record_orphan(machine, host, volumes.clone()).await
             }

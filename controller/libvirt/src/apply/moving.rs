@@ -10,7 +10,7 @@ use controller_core::objects::Meta as _;
 use controller_core::writes::Written;
 use serde_json::{Value, json};
 
-use super::{Applier, REFRESH, SLOW, act, missing};
+use super::{Applier, REFRESH, act, missing};
 use crate::access::{AccessError, Connection, Result};
 use crate::failure::{MOVE_REFUSED, failed};
 use crate::images::names::{is_attempt, is_attempt_of, marker};
@@ -51,9 +51,14 @@ impl Applier {
     ) -> Result<Option<Written>, Failed> {
         self.prove(to, volumes).await?;
         let host = self.hosts.get(from).ok_or_else(|| missing(from))?;
-        let (action, job) = (action.clone(), self.job(&host, machine, self.guard(&host, machine)));
+        let (action, job) = (
+            action.clone(),
+            self.job(&host, machine, self.guard(&host, machine)),
+        );
         let slow = &host.host.slow;
-        let left = slow.call(SLOW, move |host| act(host, &job, action)).await;
+        let left = slow
+            .call(REFRESH, move |host| act(host, &job, action))
+            .await;
         // The next poll shows that it is gone.
         host.wake.notify_one();
         left.map_err(|error| refused(failed(&error)))?;
@@ -97,7 +102,10 @@ pub(crate) fn prove(host: &mut dyn Connection, volumes: &[MovedVolume]) -> Resul
             return refuse("is not there");
         };
         if found.capacity != *capacity {
-            return refuse(&format!("has {} bytes instead of {capacity}", found.capacity));
+            return refuse(&format!(
+                "has {} bytes instead of {capacity}",
+                found.capacity
+            ));
         }
         if found.backing.is_some() {
             return refuse("is an overlay of a volume that the other host may not have");

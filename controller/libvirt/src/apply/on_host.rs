@@ -160,7 +160,16 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
         Action::Reset => host.reset(uuid),
         Action::Undefine(state) => undefine(host, guard, uuid, state),
         // Nothing that is kept on this host alone may be lost with the definition.
-        Action::Leave { .. } => undefine(host, guard, uuid, FirmwareState::RemoveAlone),
+        Action::Leave { log, .. } => {
+            undefine(host, guard, uuid, FirmwareState::RemoveAlone)?;
+            if let Some((pool, name)) = &log
+                && let Err(error) = delete_console_log(host, job, pool, name)
+            {
+                // The definition is gone, so the move goes on.
+                tracing::warn!(%error, pool, name, "the log of a console stays on the host");
+            }
+            Ok(())
+        }
         Action::DeleteVolume(removal) => remove_volume(host, guard, Effect::DeleteVolume, &removal),
         Action::Bind { .. }
         | Action::MoveTo { .. }

@@ -166,7 +166,10 @@ mod tests {
         gamma.status.kept_volumes = vec![kept("of-gamma")];
         let alpha = host("alpha", "vms", "a");
         let listed = listed_by_all(&alpha, &[alpha.clone(), beta, gamma]);
-        let keys = listed.kept_volumes.iter().map(|it| (&*it.pool, &*it.volume));
+        let keys = listed
+            .kept_volumes
+            .iter()
+            .map(|it| (&*it.pool, &*it.volume));
         let keys: BTreeSet<_> = keys.collect();
         assert_eq!(keys, [("vms", "of-beta")].into());
     }

@@ -12,7 +12,7 @@ use controller_core::backend::Act;
 use controller_core::plan::Subject;
 use controller_core::preconditions::Effect;
 
-use crate::access::FirmwareState;
+use crate::access::{FirmwareState, VolumeKey};
 use crate::volume_effects::Removal;
 
 /// The actions for a Machine, in order, with the status to write.
@@ -43,6 +43,8 @@ pub(crate) enum Action {
         to: String,
         /// The volumes that the other host must have.
         volumes: Vec<MovedVolume>,
+        /// Pool and name of the log of its console, which is removed as well.
+        log: Option<VolumeKey>,
     },
     /// Fetches an image in the background, unless that is under way or failed a short while ago.
     FetchImage {
@@ -308,7 +310,10 @@ impl fmt::Display for Action {
                 write!(f, "recorded the move from LibvirtHost {from} to {to}")
             }
             Self::Leave { from, .. } => {
-                write!(f, "removed the definition of the domain from LibvirtHost {from}")
+                write!(
+                    f,
+                    "removed the definition of the domain from LibvirtHost {from}"
+                )
             }
             Self::FetchImage { volume, .. } => write!(f, "image {volume} is being fetched"),
             Self::CreateVolume { pool, name, .. } => write!(f, "made volume {pool}/{name}"),

@@ -297,9 +297,7 @@ fn add_refusal(findings: &mut Findings<'_>, refusal: &Refusal, has_domain: bool)
         Subject::Storage => (&mut findings.storage, "VolumeFailed"),
         // In the status of the move.
         Subject::Migration => return,
-        Subject::Machine | Subject::Guest | Subject::Reset => {
-            (&mut findings.guest, "VMFailed")
-        }
+        Subject::Machine | Subject::Guest | Subject::Reset => (&mut findings.guest, "VMFailed"),
     };
     let fault = Fault::new(refusal.reason.unwrap_or(reason), refusal.message.clone());
     if refusal.reason == Some(NO_ROOM) && has_domain {

@@ -55,7 +55,8 @@ pub(super) fn moving(
     if machine.is_paused() {
         return Move::None(last);
     }
-    let is_final = |it: &&Refusal| it.subject == Subject::Migration && it.reason == Some(MOVE_REFUSED);
+    let is_final =
+        |it: &&Refusal| it.subject == Subject::Migration && it.reason == Some(MOVE_REFUSED);
     let refused = refusal.filter(is_final).map(|it| it.message.clone());
     if let Some(open) = last.clone().filter(|last| last.from.is_some()) {
         return under_way(machine, block, observed, view, open, refused);
@@ -64,8 +65,8 @@ pub(super) fn moving(
         return Move::None(last);
     };
     let guest = view.guest.as_ref();
-    let goes_down = block.power_state == PowerState::Stopped
-        && guest.is_some_and(|guest| guest.state.active());
+    let goes_down =
+        block.power_state == PowerState::Stopped && guest.is_some_and(|guest| guest.state.active());
     if goes_down && refused.is_none() {
         // Requested together with the stop.
         return Move::None(last);
@@ -126,16 +127,11 @@ fn under_way(
             ..Plan::default()
         }),
         (true, true) => {
-            let leaves = refused.map_or_else(
-                || {
-                    movable(machine, block, observed, view)?;
-                    let mut targets = observed.targets.iter();
-                    let target = targets.find(|host| host.name == to);
-                    let target = target.ok_or_else(|| format!("there is no LibvirtHost '{to}'"))?;
-                    volumes(machine, block, view, target)
-                },
-                Err,
-            );
+            let target = observed.targets.iter().find(|host| host.name == to);
+            let target = target.ok_or_else(|| format!("there is no LibvirtHost '{to}'"));
+            let leaves = refused.map_or(Ok(()), Err);
+            let leaves = leaves.and_then(|()| movable(machine, block, observed, view));
+            let leaves = leaves.and_then(|()| volumes(machine, block, view, target?));
             match leaves {
                 Err(why) => {
                     let message = format!("the Machine is where it was: {why}");
@@ -146,10 +142,10 @@ fn under_way(
                         from: view.host.clone(),
                         to,
                         volumes,
+                        log: console_log(machine, view, guest),
                     };
-                    let log = console_log(machine, view, guest);
                     Move::Only(Plan {
-                        actions: log.into_iter().chain([leave]).collect(),
+                        actions: vec![leave],
                         requeue_after: Some(Duration::ZERO),
                         ..Plan::default()
                     })
@@ -217,7 +213,10 @@ fn movable(
     observed: &Observed,
     view: &HostView,
 ) -> Result<(), String> {
-    let guest = view.guest.as_ref().filter(|guest| guest.belongs_to(machine));
+    let guest = view
+        .guest
+        .as_ref()
+        .filter(|guest| guest.belongs_to(machine));
     let metadata = guest.and_then(|guest| guest.metadata.as_ref());
     let (guest, metadata) = guest
         .zip(metadata)
@@ -240,7 +239,10 @@ fn movable(
         ));
     }
     match &observed.hold {
-        Some(hold) => Err(format!("the Machine may get nothing more: {}", hold.message())),
+        Some(hold) => Err(format!(
+            "the Machine may get nothing more: {}",
+            hold.message()
+        )),
         None => Ok(()),
     }
 }
@@ -253,10 +255,14 @@ fn volumes(
     to: &Candidate,
 ) -> Result<Vec<MovedVolume>, String> {
     if let Err(why) = &to.snapshot {
-        return Err(format!("LibvirtHost '{}' cannot be reached: {why}", to.name));
+        return Err(format!(
+            "LibvirtHost '{}' cannot be reached: {why}",
+            to.name
+        ));
     }
     let volume = |disk: &NormalizedDisk| {
-        let offers = storage(&view.spec, &disk.storage_class).zip(storage(&to.spec, &disk.storage_class));
+        let offers =
+            storage(&view.spec, &disk.storage_class).zip(storage(&to.spec, &disk.storage_class));
         let found = offers.and_then(|(here, there)| {
             let found = existing(machine, disk, here, view)?;
             Some(MovedVolume {

@@ -45,9 +45,8 @@ fn last(env: &Environment) -> &LastMigration {
 fn disks_on(host: &FakeLibvirt) -> Vec<String> {
     let state = host.state();
     let names = state.pools[POOL].volumes.keys().cloned();
-    let is_disk = |name: &String| {
-        (name.contains(".root.") || name.contains(".copy.")) && !is_marker(name)
-    };
+    let is_disk =
+        |name: &String| (name.contains(".root.") || name.contains(".copy.")) && !is_marker(name);
     names.filter(is_disk).collect()
 }
 
@@ -76,9 +75,17 @@ fn a_stopped_machine_moves_with_its_disks_and_starts_on_the_other_host() {
     request(&mut env);
     let done = env.settle();
     assert_eq!(done[0], "recorded the move from LibvirtHost alpha to beta");
-    assert_eq!(done[1], "removed the definition of the domain from LibvirtHost alpha");
+    assert_eq!(
+        done[1],
+        "removed the definition of the domain from LibvirtHost alpha"
+    );
     assert!(!done.iter().any(|it| it.contains("volume")), "{done:#?}");
-    assert_eq!(last(&env).result, Some(MigrationResult::Succeeded), "{:#?}", env.machine().status);
+    assert_eq!(
+        last(&env).result,
+        Some(MigrationResult::Succeeded),
+        "{:#?}",
+        env.machine().status
+    );
     assert_eq!(last(&env).node.as_deref(), Some("beta"));
     assert_eq!(env.machine().status.host.as_deref(), Some("beta"));
     assert_eq!(domains(&env), on("beta"));
@@ -247,7 +254,11 @@ fn a_move_is_given_up_until_the_definition_is_removed_and_the_machine_is_where_i
         change(&mut env);
         env.pass();
         let last = last(&env);
-        assert_eq!((last.result, &last.from), (Some(MigrationResult::Failed), &None), "{why}");
+        assert_eq!(
+            (last.result, &last.from),
+            (Some(MigrationResult::Failed), &None),
+            "{why}"
+        );
         let message = last.message.as_deref().unwrap();
         assert!(message.contains(why), "{message}");
         assert_eq!(domains(&env).0, ["alpha"], "{why}");
@@ -285,19 +296,29 @@ fn a_disk_that_the_other_host_has_lost_is_not_made_anew() {
     assert_eq!(domains(&env).0, [""; 0]);
     let mut lost = Vec::new();
     let (beta, _) = env.other.clone().unwrap();
-    beta.state().pools.get_mut(POOL).unwrap().volumes.retain(|name, volume| {
-        let is_disk = name.contains(".root.") || name.contains(".copy.");
-        if is_disk {
-            lost.push((name.clone(), volume.clone()));
-        }
-        !is_disk
-    });
+    beta.state()
+        .pools
+        .get_mut(POOL)
+        .unwrap()
+        .volumes
+        .retain(|name, volume| {
+            let is_disk = name.contains(".root.") || name.contains(".copy.");
+            if is_disk {
+                lost.push((name.clone(), volume.clone()));
+            }
+            !is_disk
+        });
     env.settle();
     assert_eq!(reported(&env, "StorageReady"), ("False", "VolumeFailed"));
     let text = message(&env, "StorageReady");
     assert!(text.contains("it is not made anew"), "{text}");
     assert_eq!(domains(&env).0, [""; 0]);
-    beta.state().pools.get_mut(POOL).unwrap().volumes.extend(lost);
+    beta.state()
+        .pools
+        .get_mut(POOL)
+        .unwrap()
+        .volumes
+        .extend(lost);
     env.settle();
     assert_eq!(domains(&env), on("beta"));
     assert_eq!(last(&env).result, Some(MigrationResult::Succeeded));
@@ -321,7 +342,9 @@ fn the_other_host_must_have_each_volume_whole_unused_and_only_once() {
             let name = copied(state);
             state.pools.get_mut(POOL).unwrap().volumes.remove(&name);
         }),
-        ("bytes instead of", |state| change(state, |it| it.capacity += 1)),
+        ("bytes instead of", |state| {
+            change(state, |it| it.capacity += 1)
+        }),
         ("is an overlay of a volume", |state| {
             change(state, |it| it.backing = Some("/images/base".into()));
         }),
@@ -339,7 +362,9 @@ fn the_other_host_must_have_each_volume_whole_unused_and_only_once() {
             let domain = state.domains.values().next();
             assert!(domain.is_none(), "the other host has none before");
         }),
-        ("pool", |state| state.pools.get_mut(POOL).unwrap().active = false),
+        ("pool", |state| {
+            state.pools.get_mut(POOL).unwrap().active = false
+        }),
     ];
     for (why, break_it) in table {
         let mut env = stopped();
