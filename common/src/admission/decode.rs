@@ -117,6 +117,7 @@ pub(super) struct Status {
     /// The node that the guest runs on.
     pub(super) node_name: Option<String>,
     volumes: Vec<VolumeState>,
+    kept_volumes: Vec<VolumeState>,
     conditions: Vec<ConditionState>,
     last_migration: MigrationState,
 }
@@ -152,6 +153,12 @@ impl Status {
         };
         let incomplete = self.volumes.iter().filter(is_incomplete);
         incomplete.map(|volume| volume.name.clone()).collect()
+    }
+
+    /// Names of the disks that left the spec and whose volumes are kept on the libvirt host.
+    pub(super) fn kept_disks(&self) -> Vec<String> {
+        let kept = self.kept_volumes.iter();
+        kept.map(|volume| volume.name.clone()).collect()
     }
 
     /// The last request of a migration that the controller has answered.

@@ -122,7 +122,8 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
     let object = Object::decode(request.object, &mut findings);
     let old = request.old.map(Old::decode);
     let stage = request.stage;
-    rules::check_migration(&migration_request(&object, old.as_ref()), &mut findings);
+    let migration = migration_request(request.namespace, &object, old.as_ref(), catalog);
+    rules::check_migration(&migration, &mut findings);
 
     if let Some(stored) = old.as_ref().and_then(|old| unchanged(&object, old)) {
         let block = carry_over(&object, Some(stored), stage, &mut findings);
@@ -529,7 +530,12 @@ fn warnings_of_new(lookup: &Lookup<'_>, block: Option<&Normalized>) -> Vec<Warni
 }
 
 /// What the annotations of a Machine request that those of the stored one do not.
-fn migration_request<'a>(object: &'a Object<'_>, old: Option<&'a Old<'_>>) -> MigrationRequest<'a> {
+fn migration_request<'a>(
+    namespace: &'a str,
+    object: &'a Object<'_>,
+    old: Option<&'a Old<'_>>,
+    catalog: &'a dyn Catalog,
+) -> MigrationRequest<'a> {
     let before = old.map(|old| &old.object);
     let (text, target) = (
         object.metadata.requested_migration(),
@@ -545,9 +551,16 @@ fn migration_request<'a>(object: &'a Object<'_>, old: Option<&'a Old<'_>>) -> Mi
         new_target: target.filter(|_| target != old_target),
         target,
         backend: old.and_then(Old::backend),
-        stops: power_state.and_then(PowerState::parse) == Some(PowerState::Stopped),
+        power_state: power_state.and_then(PowerState::parse),
         node: before.and_then(|before| before.status.node_name.as_deref()),
         obstacle: before.and_then(|before| before.status.obstacle_to_migration()),
+        namespace,
+        block: old.and_then(|old| old.block.as_ref()),
+        host: before.and_then(|before| before.status.host.as_deref()),
+        kept_disks: before
+            .map(|before| before.status.kept_disks())
+            .unwrap_or_default(),
+        catalog,
     }
 }
 

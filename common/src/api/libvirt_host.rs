@@ -7,7 +7,7 @@
 //! The administrator creates pools and networks. The controller looks them up and reports their state;
 //! it never creates one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -126,6 +126,14 @@ impl LibvirtHostSpec {
         pools.chain(self.image_pool.clone()).collect()
     }
 
+    /// The storage classes whose pools other hosts have as well.
+    pub fn shared_storage(&self) -> BTreeMap<String, SharedStorage> {
+        let offers = self.storage.iter().flatten();
+        let shared =
+            offers.filter_map(|offer| Some((offer.storage_class.clone(), offer.shared()?)));
+        shared.collect()
+    }
+
     /// The pool with existing volumes for the Machines of a namespace.
     pub fn existing_volumes_of(&self, namespace: &str) -> Option<&ExistingVolumes> {
         let mut offers = self.existing_volumes.iter().flatten();
@@ -201,6 +209,41 @@ pub struct HostStorage {
     /// as its backing file, copy copies the image. Format raw needs copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provisioning: Option<Provisioning>,
+    /// Name of the storage behind the pool, if other hosts have it as well, such as an NFS export that each of them
+    /// mounts: every LibvirtHost that has it gives the same name, of at most 63 lower-case letters, digits and '-'. A
+    /// stopped Machine moves between hosts that share the storage of all its disks. Default: the pool is of this host
+    /// alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::Label>")]
+    pub shared_as: Option<String>,
+}
+
+/// Storage that several hosts have as a pool, and how each of them makes volumes of it. Two hosts that agree on it find each
+/// other's volumes under the same names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedStorage {
+    /// Name of the storage.
+    pub name: String,
+    /// Format of the volumes.
+    pub format: VolumeFormat,
+    /// Whether the disk of an image is a copy of it, and no overlay of an image in another pool.
+    pub copies: bool,
+}
+
+impl HostStorage {
+    /// Whether the disk of an image is a copy of it, and no overlay. A raw volume cannot have a backing file.
+    pub fn copies(&self) -> bool {
+        self.provisioning == Some(Provisioning::Copy) || self.format == Some(VolumeFormat::Raw)
+    }
+
+    /// The storage behind the pool, if other hosts have it as well.
+    pub fn shared(&self) -> Option<SharedStorage> {
+        Some(SharedStorage {
+            name: self.shared_as.clone()?,
+            format: self.format.unwrap_or(VolumeFormat::Qcow2),
+            copies: self.copies(),
+        })
+    }
 }
 
 /// A pool with volumes that exist already, for the Machines of some namespaces. It must be a folder of this host alone

@@ -285,7 +285,7 @@ pub struct LastReset {
     pub message: Option<String>,
 }
 
-/// The last requested migration of a running guest to another node.
+/// The last requested migration: of a running guest to another node, or of a stopped Machine to another libvirt host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LastMigration {
@@ -294,13 +294,17 @@ pub struct LastMigration {
     #[schemars(length(max = bounds::TEXT_MAX))]
     pub request: String,
     /// Value of the annotation machine.vitistack.io/migrate-to at the time of the request, at most 253 characters: the node
-    /// that the guest is moved to. Absent if KubeVirt chooses.
+    /// that the guest is moved to, absent if KubeVirt chooses. On libvirt the LibvirtHost that the Machine is moved to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::OBJECT_NAME_MAX))]
     pub node: Option<String>,
     /// Name of the VirtualMachineInstanceMigration. Absent once the migration has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration: Option<String>,
+    /// Name of the LibvirtHost that the Machine leaves. Present until the Machine has its definition on the other one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = bounds::OBJECT_NAME_MAX))]
+    pub from: Option<String>,
     /// How the migration has ended: Succeeded, Failed or Refused. Absent before.
     #[serde(
         default,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::ipam::Ipam;
 use super::kept::KeptByNamespace;
 use crate::api::choice::VirtType;
-use crate::api::libvirt_host::{HostNetwork, HostResources, LibvirtHostSpec};
+use crate::api::libvirt_host::{HostNetwork, HostResources, LibvirtHostSpec, SharedStorage};
 use crate::api::machine::Image;
 use crate::api::network::NetworkConfigurationSpec;
 use crate::image_source::SourceUrl;
@@ -61,6 +61,12 @@ pub struct HostRow {
     pub tpm: Option<bool>,
     /// Prefixes of URLs that it fetches images from; `None`: any that leads to a public address.
     pub image_sources: Option<Vec<String>>,
+    /// Storage classes whose pools other hosts have as well.
+    pub shared_storage: BTreeMap<String, SharedStorage>,
+    /// Whether it gets Machines: it is schedulable and not in maintenance.
+    pub takes_machines: bool,
+    /// vCPUs and memory of all domains on the host, as last reported; `None` before it was reached for the first time.
+    pub allocated: Option<HostResources>,
     /// vCPUs and memory for all Machines together; `None` before the host was reached for the first time.
     pub allocatable: Option<HostResources>,
     /// Bytes of the volumes that are kept of deleted Machines, by namespace.
@@ -75,6 +81,8 @@ impl HostRow {
         spec: LibvirtHostSpec,
         allocatable: Option<HostResources>,
     ) -> Self {
+        let shared_storage = spec.shared_storage();
+        let takes_machines = spec.schedulable != Some(false) && spec.maintenance != Some(true);
         let classes = spec.storage.unwrap_or_default().into_iter();
         let offers = spec.existing_volumes.unwrap_or_default().into_iter();
         let namespaces = offers.flat_map(|offer| offer.namespaces);
@@ -89,6 +97,9 @@ impl HostRow {
             existing_volumes: namespaces.collect(),
             tpm: None,
             image_sources: spec.image_sources,
+            shared_storage,
+            takes_machines,
+            allocated: None,
             allocatable,
             kept: KeptByNamespace::new(),
         }

@@ -291,7 +291,11 @@ fn is_on(block: &Normalized, network: &str) -> bool {
 }
 
 /// The needs of a Machine with this block; networks that the catalog does not have are left out.
-fn needs_of<'a>(block: &'a Normalized, namespace: &str, catalog: &dyn Catalog) -> Vec<Need<'a>> {
+pub(super) fn needs_of<'a>(
+    block: &'a Normalized,
+    namespace: &str,
+    catalog: &dyn Catalog,
+) -> Vec<Need<'a>> {
     let classes = block
         .disks
         .iter()

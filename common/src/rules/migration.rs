@@ -1,6 +1,8 @@
-//! The annotations that move a running guest to another node.
+//! The annotations that move a running guest to another node, or a stopped Machine to another libvirt host.
 
-use crate::api::choice::Backend;
+pub(super) mod libvirt;
+
+use crate::api::choice::{Backend, PowerState};
 use crate::code::Code;
 use crate::names;
 use crate::violation::{Findings, Kind, Violation};
@@ -12,11 +14,11 @@ rules! {
     "migration" Check::Migration(target), on MACHINES, Always {
         Refuse InvalidMigrationTarget = "The annotation `machine.vitistack.io/migrate-to` cannot be the name of a node."
             because "KubeVirt looks for a node with this name as its label `kubernetes.io/hostname`."
-            fix "Write the name of a node as `kubectl get nodes` shows it, or drop the annotation: KubeVirt then chooses."
+            fix "Write the name of a node as `kubectl get nodes` shows it, on libvirt that of a LibvirtHost, or drop the annotation: KubeVirt or the controller then chooses."
             crd Nothing,
     }
     "migration" Check::Migration(movable), on MACHINES, Update {
-        Refuse MigrationNotPossible = "A migration is requested of a guest that cannot be moved while it runs."
+        Refuse MigrationNotPossible = "A migration is requested of a guest that cannot be moved: on KubeVirt while it runs, on libvirt while it is stopped."
             because "The request would be answered with a refusal in the status, which nobody reads who has applied it with success."
             fix "Remove the obstacle that the message names, or drop the annotation `machine.vitistack.io/migrate-requested`."
             crd Nothing,
@@ -46,9 +48,11 @@ fn movable(request: &MigrationRequest<'_>, findings: &mut Findings) {
         return;
     }
     let detail = if request.backend == Some(Backend::Libvirt) {
-        "a guest on a libvirt host is not moved to another host: its disks are on its host; drop the annotation"
-            .to_owned()
-    } else if request.stops {
+        let Some(obstacle) = libvirt::obstacle_of(request, findings) else {
+            return;
+        };
+        obstacle
+    } else if request.power_state == Some(PowerState::Stopped) {
         "the machine is stopped; request the migration when its guest runs".to_owned()
     } else if let Some(obstacle) = request.obstacle {
         format!(

@@ -264,7 +264,7 @@ impl Lookup<'_> {
 }
 
 /// The annotations that move the guest of a Machine, and what is known of that guest.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub(crate) struct MigrationRequest<'a> {
     /// Whether a migration is requested that was not requested before.
     pub(crate) is_new: bool,
@@ -274,12 +274,21 @@ pub(crate) struct MigrationRequest<'a> {
     pub(crate) target: Option<&'a str>,
     /// The backend of the stored Machine.
     pub(crate) backend: Option<Backend>,
-    /// Whether the Machine is to be stopped.
-    pub(crate) stops: bool,
     /// The node that the guest runs on, as far as the controller has reported.
     pub(crate) node: Option<&'a str>,
     /// Why KubeVirt cannot move the guest: message of the condition LiveMigratable, if it is False.
     pub(crate) obstacle: Option<&'a str>,
+    /// Namespace of the Machine.
+    pub(crate) namespace: &'a str,
+    /// The block of the stored Machine, if it matches its spec.
+    pub(crate) block: Option<&'a Normalized>,
+    /// The power state that the new spec names.
+    pub(crate) power_state: Option<PowerState>,
+    /// The LibvirtHost that the Machine is bound to.
+    pub(crate) host: Option<&'a str>,
+    /// Disks that left the spec and whose volumes are kept on that host.
+    pub(crate) kept_disks: Vec<String>,
+    pub(crate) catalog: &'a dyn Catalog,
 }
 
 /// A Machine in a namespace that policies hold for.

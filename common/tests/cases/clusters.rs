@@ -145,6 +145,8 @@ struct Host {
     /// Of its status.
     allocatable: Option<HostResources>,
     /// Of its status.
+    allocated: Option<HostResources>,
+    /// Of its status.
     tpm: Option<bool>,
 }
 
@@ -211,6 +213,7 @@ impl From<Cluster> for StaticCatalog {
                 .map(|(name, host)| {
                     let mut row = HostRow::new(name, host.labels, host.spec, host.allocatable);
                     row.tpm = host.tpm;
+                    row.allocated = host.allocated;
                     Arc::new(row)
                 })
                 .collect(),

@@ -439,6 +439,11 @@ impl Machine {
         self.status.last_migration.as_ref()?.migration.as_deref()
     }
 
+    /// The LibvirtHost that the Machine leaves, while it is moved to another one.
+    pub fn leaves_host(&self) -> Option<&str> {
+        self.status.last_migration.as_ref()?.from.as_deref()
+    }
+
     /// The node of the migrate-to annotation.
     pub fn migration_target(&self) -> Option<&str> {
         let node = self.annotation(names::ANNOTATION_MIGRATE_TO);

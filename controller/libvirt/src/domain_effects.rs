@@ -3,7 +3,7 @@
 use common::render::libvirt::{DomainMetadata, domain_uuid};
 use controller_core::preconditions::{Effect, Precondition};
 
-use crate::access::{AccessError, Connection, Result};
+use crate::access::{AccessError, Connection, Result, State};
 use crate::guard::Guard;
 
 /// Fails unless every precondition of an effect on the domain of a Machine holds now. `owner`: uid of the Machine;
@@ -20,6 +20,10 @@ pub(crate) fn check_domain(
         Precondition::NotBoundElsewhere => guard.check_binding(),
         // The first is checked where the disks are known, and the call that removes the definition names what is kept.
         Precondition::ExistingDisksFree | Precondition::StateKept => Ok(()),
+        Precondition::Movable => match host.domain(domain_uuid(owner))? {
+            Some(found) if found.state.state == State::ShutOff => Ok(()),
+            _ => Err(AccessError::Refused("the domain is not shut off".into())),
+        },
         // The only other one of these effects: the domain is the Machine's.
         _ => match host.domain(domain_uuid(owner))? {
             None if may_be_absent => Ok(()),

@@ -20,10 +20,15 @@ use common::render::{SecretKey, SecretValue};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use time::{Duration, OffsetDateTime};
 
+mod two_hosts;
+
+use two_hosts::candidate;
+
 use crate::Libvirt;
 use crate::access;
 use crate::access::fake::FakeLibvirt;
 use crate::access::{AccessError, Connection, Connector as _, Target, VolumeKey};
+use crate::apply::moving::prove;
 use crate::apply::{Job, act};
 use crate::capacity::UNLIMITED;
 use crate::guard::Guard;
@@ -33,7 +38,6 @@ use crate::libvirt_host::LibvirtHost;
 use crate::observe::Observation;
 use crate::observe::query::HostQuery;
 use crate::observed::{Binding, Observed, Password};
-use crate::placement::Candidate;
 use crate::plan::action::{Action, KeptOnHost, Plan};
 use crate::pool_space::StorageFactor;
 use crate::reservations::Reservations;
@@ -43,7 +47,6 @@ use controller_core::backend::Growth;
 use controller_core::conditions::Fault;
 use controller_core::documented_reasons;
 use controller_core::fixtures;
-use controller_core::machine::NO_RESOURCES;
 use controller_core::machine::{Block, Machine};
 use controller_core::objects::{Meta as _, Network};
 use controller_core::plan::{Now, Refusal, Step};
@@ -59,6 +62,8 @@ pub(crate) struct Environment {
     pub(crate) host: FakeLibvirt,
     pub(crate) object: LibvirtHost,
     pub(crate) networks: BTreeMap<String, Arc<Network>>,
+    /// Another host, with the same storage behind its pool.
+    pub(crate) other: Option<(FakeLibvirt, LibvirtHost)>,
     /// Other hosts on which something of the Machine may be.
     pub(crate) elsewhere: Vec<String>,
     /// Other Machines.
@@ -100,6 +105,7 @@ pub(crate) fn host_spec() -> LibvirtHostSpec {
         pool: POOL.into(),
         format: None,
         provisioning,
+        shared_as: None,
     };
     let network = HostNetwork {
         name: "default".into(),
@@ -177,6 +183,7 @@ impl Environment {
             host: FakeLibvirt::new(),
             object: host_object("alpha"),
             networks: BTreeMap::new(),
+            other: None,
             elsewhere: vec![],
             others: vec![],
             contents: Ok(BTreeMap::new()),
@@ -248,7 +255,7 @@ impl Environment {
     pub(crate) fn observe(&self) -> Result<Observation, AccessError> {
         let machine = self.machine();
         let binding = match &machine.status.host {
-            None => Binding::Unbound(vec![self.candidate()]),
+            None => Binding::Unbound(vec![candidate(&self.host, &self.object)]),
             Some(host) => match self.connection() {
                 Err(error) => Binding::Unreachable {
                     host: host.clone(),
@@ -270,6 +277,7 @@ impl Environment {
         let observed = Observed {
             cluster: "cluster".into(),
             binding,
+            targets: self.targets(),
             elsewhere: self.elsewhere.clone(),
             hold: self.hold.clone(),
             networks: self.networks.clone(),
@@ -311,41 +319,6 @@ impl Environment {
         on_host.collect()
     }
 
-    /// The volumes in the pools with existing volumes.
-    fn existing_volumes(&self) -> BTreeSet<VolumeKey> {
-        let state = self.host.state();
-        let offers = self.object.spec.existing_volumes.iter().flatten();
-        let offered = offers.filter_map(|offer| Some((offer, state.pools.get(&offer.pool)?)));
-        let names = offered.flat_map(|(offer, pool)| {
-            let names = pool.volumes.keys();
-            names.map(|name| (offer.pool.clone(), name.clone()))
-        });
-        names.collect()
-    }
-
-    fn candidate(&self) -> Candidate {
-        let snapshot = self
-            .connection()
-            .map_err(|error| error.to_string())
-            .map(|mut host| {
-                Arc::new(Snapshot {
-                    info: host.info().unwrap(),
-                    pools: host.pools().unwrap(),
-                    space_left: [(POOL.to_owned(), u128::MAX)].into(),
-                    existing_volumes: self.existing_volumes(),
-                    ..Snapshot::default()
-                })
-            });
-        Candidate {
-            name: "alpha".into(),
-            labels: self.object.metadata.labels.clone().unwrap_or_default(),
-            spec: self.object.spec.clone(),
-            snapshot,
-            allocated: NO_RESOURCES,
-            groups: vec![],
-        }
-    }
-
     pub(crate) fn plan(&self) -> Result<Plan, AccessError> {
         self.plan_after(None)
     }
@@ -378,6 +351,7 @@ impl Environment {
     /// A pass of a controller that is killed after so many actions.
     pub(crate) fn pass_until(&mut self, steps: usize) -> Vec<String> {
         self.now += Duration::seconds(10);
+        self.follow();
         let Ok(plan) = self.plan() else { return vec![] };
         let mut done = Vec::new();
         for (number, step) in plan.steps().enumerate() {
@@ -459,6 +433,19 @@ impl Environment {
                 Ok(())
             }
             Action::RecordOrphan { .. } => Ok(()),
+            Action::MoveTo {
+                record, volumes, ..
+            } => {
+                prove(&mut *self.other_connection()?, volumes)?;
+                let machine = self.machine_mut();
+                machine.status.host.clone_from(&record.node);
+                machine.status.last_migration = Some(record.clone());
+                Ok(())
+            }
+            Action::Leave { volumes, .. } => {
+                prove(&mut *self.other_connection()?, volumes)?;
+                self.on_host(action)
+            }
             Action::RecordKept { volumes, .. } => {
                 let known = &mut self.object.status.kept_volumes;
                 known.extend(volumes.iter().cloned());
@@ -500,18 +487,23 @@ impl Environment {
                 host.create_volume(POOL, &xml)?;
                 host.create_volume(POOL, &marker_xml(volume)).map(drop)
             }
-            on_host => {
-                let owner = self.machine().uid().to_owned();
-                let mut host = self.connection()?;
-                let job = Job {
-                    uuid: domain_uuid(&owner),
-                    owner,
-                    guard: self.guard(),
-                    factor: StorageFactor::of(&self.object.spec),
-                    reservations: Reservations::default(),
-                };
-                act(&mut *host, &job, on_host.clone())
-            }
+            on_host => self.on_host(on_host),
         }
+    }
+
+    /// Carries out an action on the host that the Machine is on.
+    fn on_host(&mut self, action: &Action) -> Result<(), AccessError> {
+        let owner = self.machine().uid().to_owned();
+        let mut host = self.connection()?;
+        let job = Job {
+            uuid: domain_uuid(&owner),
+            owner,
+            guard: self.guard(),
+            factor: StorageFactor::of(&self.object.spec),
+            reservations: Reservations::default(),
+        };
+        let done = act(&mut *host, &job, action.clone());
+        self.share();
+        done
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Observed {
     pub(crate) cluster: Arc<str>,
     /// The host that the Machine is bound to, and what was observed there.
     pub(crate) binding: Binding,
+    /// The hosts that the Machine can be moved to or is moved to; read only while a move is requested or under way.
+    pub(crate) targets: Vec<Candidate>,
     /// LibvirtHosts beside that of the binding on which something of a Machine under deletion may be: its status does
     /// not name them, and they cannot be asked, or have volumes of it.
     pub(crate) elsewhere: Vec<String>,

@@ -1,6 +1,6 @@
 //! What a host offers by its spec: pools for storage classes, and networks for cards.
 
-use common::api::choice::{HostNetworkType, Provisioning, VolumeFormat};
+use common::api::choice::HostNetworkType;
 use common::api::libvirt_host::{HostStorage, LibvirtHostSpec};
 use common::api::machine::Image;
 use common::api::network::NetworkConfigurationSpec;
@@ -54,8 +54,7 @@ pub(crate) fn existing_volumes<'m>(
 
 /// Whether a disk of an image is a copy of it, and no overlay.
 pub(crate) fn is_copy(offer: &HostStorage) -> bool {
-    // A raw volume cannot have a backing file.
-    offer.provisioning == Some(Provisioning::Copy) || offer.format == Some(VolumeFormat::Raw)
+    offer.copies()
 }
 
 /// Whether the volume of a disk is made as an overlay of its image.

@@ -54,9 +54,30 @@ pub(crate) fn choose<'a>(
     networks: &BTreeMap<String, Arc<Network>>,
     hosts: &'a [Candidate],
 ) -> Result<&'a str, String> {
+    best(namespace, block, networks, hosts, true).map_err(|unfit| {
+        if hosts.is_empty() {
+            return "no LibvirtHost is registered: create one; the Machine continues automatically then"
+                .into();
+        }
+        format!(
+            "no LibvirtHost can run it: {}; the Machine continues automatically when one can",
+            unfit.join("; ")
+        )
+    })
+}
+
+/// The host that gets a Machine; or for each host why it cannot run it. `makes_volumes`: the volumes of its disks do not
+/// exist yet.
+pub(crate) fn best<'a>(
+    namespace: &str,
+    block: &Normalized,
+    networks: &BTreeMap<String, Arc<Network>>,
+    hosts: impl IntoIterator<Item = &'a Candidate> + Clone,
+    makes_volumes: bool,
+) -> Result<&'a str, Vec<String>> {
     let mut unfit = Vec::new();
     let mut fit = Vec::new();
-    let places = hosts.iter().map(|host| Place {
+    let places = hosts.clone().into_iter().map(|host| Place {
         host: &host.name,
         zone: host.labels.get(LABEL_ZONE).map(String::as_str),
         members: &host.groups,
@@ -67,8 +88,10 @@ pub(crate) fn choose<'a>(
             .group()
             .map_or(Ok(0), |group| beside(namespace, group, place, &places))
     };
-    for (host, place) in hosts.iter().zip(&places) {
-        match fits(namespace, block, networks, host).and_then(|load| Ok((beside(place)?, load))) {
+    for (host, place) in hosts.into_iter().zip(&places) {
+        match fits(namespace, block, networks, host, makes_volumes)
+            .and_then(|load| Ok((beside(place)?, load)))
+        {
             Ok((beside, load)) => {
                 // Without a pool for it the output of the console would be lost.
                 let loses_log =
@@ -78,17 +101,8 @@ pub(crate) fn choose<'a>(
             Err(why) => unfit.push(format!("{}: {why}", host.name)),
         }
     }
-    match fit.into_iter().min() {
-        Some((_, name)) => Ok(name),
-        None if hosts.is_empty() => Err(
-            "no LibvirtHost is registered: create one; the Machine continues automatically then"
-                .into(),
-        ),
-        None => Err(format!(
-            "no LibvirtHost can run it: {}; the Machine continues automatically when one can",
-            unfit.join("; ")
-        )),
-    }
+    let chosen = fit.into_iter().min();
+    chosen.map(|(_, name)| name).ok_or(unfit)
 }
 
 /// How full a host would be with the Machine, as the fuller of vCPUs and memory; or why it cannot run it.
@@ -97,6 +111,7 @@ fn fits(
     block: &Normalized,
     networks: &BTreeMap<String, Arc<Network>>,
     host: &Candidate,
+    makes_volumes: bool,
 ) -> Result<u128, String> {
     let snapshot = host
         .snapshot
@@ -138,7 +153,9 @@ fn fits(
     }
     existing(namespace, block, &host.spec, snapshot)?;
     hardware(block, &snapshot.info)?;
-    space(block, &host.spec, snapshot)?;
+    if makes_volumes {
+        space(block, &host.spec, snapshot)?;
+    }
     room(
         requested_resources(block),
         &host.spec,

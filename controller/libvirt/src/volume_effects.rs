@@ -191,7 +191,7 @@ fn holds(
 }
 
 /// A domain that refers to this path, in its definition or as it runs.
-fn user_of(host: &mut dyn Connection, path: &str) -> Result<Option<Uuid>> {
+pub(crate) fn user_of(host: &mut dyn Connection, path: &str) -> Result<Option<Uuid>> {
     let domains = host.disks_of_all()?.into_iter();
     let mut users = domains.filter(|domain| domain.paths.contains(path));
     Ok(users.next().map(|domain| domain.uuid))

@@ -14,8 +14,10 @@
 mod daemon;
 mod guest;
 pub mod packages;
+mod tls;
 mod volume_monitor;
 
 pub use daemon::{Libvirt, NETWORKS};
 pub use guest::{Nic, Report, image};
+pub use tls::TlsServer;
 pub use volume_monitor::VolumeMonitor;

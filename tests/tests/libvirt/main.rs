@@ -16,6 +16,7 @@ mod kept;
 mod leaders;
 mod lifecycle;
 mod lost;
+mod moving;
 mod parts;
 mod placement;
 mod power;

@@ -52,6 +52,7 @@ pub(crate) struct StorageIntent {
     pub(crate) pool: Option<String>,
     pub(crate) format: Option<String>,
     pub(crate) provisioning: Option<String>,
+    pub(crate) shared_as: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -272,6 +272,10 @@ fn storage_class<'t>(
     let fix = "name the libvirt pool in which the volumes are created";
     let pool = required_at(at("pool", item.pool.as_deref()), fix, findings);
     libvirt_name(pool, findings);
+    let shared_as = at("sharedAs", item.shared_as.as_deref());
+    if let Some(name) = shared_as.value.filter(|name| !form::is_label(name)) {
+        findings.deny(form::invalid_object_label(shared_as.path, name));
+    }
     let format = at("format", item.format.as_deref());
     let provisioning = at("provisioning", item.provisioning.as_deref());
     let is_raw = choice(format, VolumeFormat::Qcow2, findings) == Some(VolumeFormat::Raw);

@@ -177,6 +177,9 @@ pub(crate) enum Shutdown {
 pub(crate) enum FirmwareState {
     /// The files are removed.
     Remove,
+    /// The files are removed. Refused while libvirt has anything else of the guest: a saved state, snapshots,
+    /// checkpoints.
+    RemoveAlone,
     /// The files stay on the host.
     Keep,
 }

@@ -5,6 +5,7 @@
 
 mod copy;
 mod fetch;
+pub(crate) mod moving;
 mod on_host;
 
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use controller_core::writes::{Written, remove_annotation};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::reflector::ObjectRef;
-use serde_json::json;
+use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 use copy::CopiedDisk;
@@ -77,6 +78,14 @@ impl Applier {
     ) -> Result<Option<Written>, Failed> {
         match action {
             Action::Bind { host } => self.bind(machine, host).await,
+            Action::MoveTo {
+                from,
+                record,
+                volumes,
+            } => self.move_to(machine, from, record, volumes).await,
+            Action::Leave {
+                from, to, volumes, ..
+            } => self.leave(machine, from, to, volumes, action).await,
             Action::RecordOrphan { host, volumes } => {
                 self.record_orphan(machine, host, volumes.clone()).await
             }
@@ -108,8 +117,7 @@ impl Applier {
 
     /// The host that was observed.
     fn host_of(&self, machine: &Machine) -> Result<Arc<ConnectedHost>, Failed> {
-        let hint = machine.status.host.as_deref();
-        let name = self.hosts.host_of(machine.uid(), hint).unwrap_or_default();
+        let name = self.hosts.host_of_machine(machine).unwrap_or_default();
         self.hosts.get(&name).ok_or_else(|| missing(&name))
     }
 
@@ -198,10 +206,21 @@ impl Applier {
     /// Writes the host to the Machine, if the Machine is still the version that was observed, before anything is
     /// sent to the host. A Machine bound twice would run two guests.
     async fn bind(&self, machine: &Machine, host: &str) -> Result<Option<Written>, Failed> {
+        self.record_host(machine, host, json!({"host": host})).await
+    }
+
+    /// Writes this part of the status, which binds the Machine to a host, if the Machine is still the version that was
+    /// observed.
+    async fn record_host(
+        &self,
+        machine: &Machine,
+        host: &str,
+        status: Value,
+    ) -> Result<Option<Written>, Failed> {
         let machines: Api<CachedMachine> = Api::namespaced(self.api.client(), machine.namespace());
         let body = json!({
             "metadata": {"uid": machine.uid(), "resourceVersion": machine.metadata.resource_version},
-            "status": {"host": host},
+            "status": status,
         });
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),

@@ -9,7 +9,7 @@ use controller_core::backend::Act as _;
 use controller_core::preconditions::Effect;
 use uuid::Uuid;
 
-use crate::access::{AccessError, Connection, Result, Shutdown};
+use crate::access::{AccessError, Connection, FirmwareState, Result, Shutdown};
 use crate::dhcp::{reserve, undefine};
 use crate::domain_effects::check_domain;
 use crate::existing_disks::{check_free, defined_disks};
@@ -57,12 +57,13 @@ impl Job {
 }
 
 /// Effects on a domain, which has to be the Machine's.
-const ON_DOMAIN: [Effect; 5] = [
+const ON_DOMAIN: [Effect; 6] = [
     Effect::Define,
     Effect::Start,
     Effect::Stop,
     Effect::Reset,
     Effect::Undefine,
+    Effect::Migrate,
 ];
 
 /// Carries out an action on its host. Nothing is done unless every precondition of its effect holds now.
@@ -158,8 +159,20 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
         Action::Destroy => host.destroy(uuid),
         Action::Reset => host.reset(uuid),
         Action::Undefine(state) => undefine(host, guard, uuid, state),
+        // Nothing that is kept on this host alone may be lost with the definition.
+        Action::Leave { log, .. } => {
+            undefine(host, guard, uuid, FirmwareState::RemoveAlone)?;
+            if let Some((pool, name)) = &log
+                && let Err(error) = delete_console_log(host, job, pool, name)
+            {
+                // The definition is gone, so the move goes on.
+                tracing::warn!(%error, pool, name, "the log of a console stays on the host");
+            }
+            Ok(())
+        }
         Action::DeleteVolume(removal) => remove_volume(host, guard, Effect::DeleteVolume, &removal),
         Action::Bind { .. }
+        | Action::MoveTo { .. }
         | Action::RemoveReleaseRequest
         | Action::RemoveDiscardConfirmation
         | Action::RecordKept { .. }

@@ -28,7 +28,7 @@ use super::registry::{ConnectedHost, Hosts};
 use super::released;
 use super::status::{StatusInput, status};
 use super::tombstones::put_status;
-use super::unlisted::{owners, unowned};
+use super::unlisted::{listed_by_all, owners, unowned};
 use super::unused_images::{sweep_host, sweep_interval};
 use crate::access::{AccessError, Connection, Credentials, DomainState, Host, Target, Volume};
 use crate::libvirt_host::LibvirtHost;
@@ -417,7 +417,9 @@ async fn write_status(
         let (hosts, caches) = (&context.hosts, &context.caches);
         hosts.allocated(host, snapshot, caches, None)
     });
+    let listed = listed_by_all(host, &context.objects.all());
     let input = StatusInput {
+        listed: &listed,
         spec: &host.spec,
         generation: host.metadata.generation,
         old: &host.status,

@@ -222,6 +222,25 @@ impl Hosts {
     /// answered; else the one that this process bound it to; else `hint`, the host in its status. On any other host
     /// the Machine would become a second guest with the same identity.
     pub(crate) fn host_of(&self, uid: &str, hint: Option<&str>) -> Option<String> {
+        self.shown_on(uid, hint).or_else(|| {
+            let promised = self.promised().get(uid).map(|(host, _)| host.clone());
+            let promised = promised.filter(|name| self.get(name).is_some());
+            promised.or_else(|| hint.map(ToOwned::to_owned))
+        })
+    }
+
+    /// The host of a Machine. One that is deleted while it is moved, and that no host shows, has its volumes where they
+    /// were made: on the host that it leaves.
+    pub(crate) fn host_of_machine(&self, machine: &Machine) -> Option<String> {
+        let (uid, hint) = (machine.uid(), machine.status.host.as_deref());
+        match machine.leaves_host().filter(|_| machine.is_deleting()) {
+            Some(from) => self.shown_on(uid, hint).or_else(|| Some(from.to_owned())),
+            None => self.host_of(uid, hint),
+        }
+    }
+
+    /// The host that has a domain of this Machine, by the last poll that it answered; of several `hint`.
+    pub(crate) fn shown_on(&self, uid: &str, hint: Option<&str>) -> Option<String> {
         let domain = domain_uuid(uid);
         let is_here = |host: &&Arc<ConnectedHost>| {
             host.last_snapshot().is_some_and(|snapshot| {
@@ -232,12 +251,8 @@ impl Hosts {
         let all = self.all();
         let shows = || all.iter().filter(is_here);
         let hinted = shows().find(|host| Some(host.name.as_str()) == hint);
-        if let Some(host) = hinted.or_else(|| shows().next()) {
-            return Some(host.name.clone());
-        }
-        let promised = self.promised().get(uid).map(|(host, _)| host.clone());
-        let promised = promised.filter(|name| self.get(name).is_some());
-        promised.or_else(|| hint.map(ToOwned::to_owned))
+        let host = hinted.or_else(|| shows().next())?;
+        Some(host.name.clone())
     }
 
     /// The hosts of which nothing is known and that may have the domain of a Machine, each with why nothing is known. No
@@ -355,6 +370,14 @@ impl Hosts {
     pub(crate) fn lower_promise(&self, uid: &str, asks: HostResources) {
         if let Some((_, size)) = self.promised().get_mut(uid) {
             *size = smaller(*size, asks);
+        }
+    }
+
+    /// Forgets what a Machine was promised on another host than the one that has it: its move there was given up.
+    pub(crate) fn forget_promise_elsewhere(&self, uid: &str, host: &str) {
+        let mut promised = self.promised();
+        if promised.get(uid).is_some_and(|(other, _)| other != host) {
+            promised.remove(uid);
         }
     }
 

@@ -26,6 +26,8 @@ pub(super) struct StatusInput<'a> {
     pub(super) generation: Option<i64>,
     /// The status as the API server has it.
     pub(super) old: &'a LibvirtHostStatus,
+    /// The same with what other hosts list of the pools that they share with it.
+    pub(super) listed: &'a LibvirtHostStatus,
     /// The last poll, or why the host cannot be reached.
     pub(super) snapshot: Result<&'a Snapshot, &'a str>,
     /// What its domains and the Machines bound to it are allocated.
@@ -107,7 +109,7 @@ pub(super) fn status(input: &StatusInput<'_>, now: Now) -> Option<LibvirtHostSta
                     ("Incomplete", &faults),
                 );
             }
-            let left_out = unlisted(&snapshot.unowned_volumes, input.old, input.machine_uids);
+            let left_out = unlisted(&snapshot.unowned_volumes, input.listed, input.machine_uids);
             if !left_out.is_empty() {
                 let message = advice(&left_out);
                 conditions.set("VolumesListed", "False", "VolumesUnlisted", message);

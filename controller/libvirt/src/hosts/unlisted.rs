@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use common::api::left_volumes::KeptVolume;
 use common::api::libvirt_host::LibvirtHostStatus;
 use common::bounds::KEPT_VOLUMES_MAX;
 use common::render::libvirt::{disk_owner, short_id};
@@ -13,6 +14,7 @@ use controller_core::objects::Meta as _;
 use kube::runtime::reflector::Store;
 
 use crate::access::{Volume, VolumeKey};
+use crate::libvirt_host::LibvirtHost;
 
 /// Most volumes that a message names.
 const SHOWN_MAX: usize = 5;
@@ -39,6 +41,34 @@ pub(super) fn unowned<'v>(
     };
     let found = volumes.iter().filter(is_unowned);
     found.map(|volume| (pool.to_owned(), volume.name.clone()))
+}
+
+/// The status of a host with what other hosts list in pools that share the storage of a pool of this one. The pools of this
+/// host show those volumes, too.
+pub(super) fn listed_by_all(host: &LibvirtHost, all: &[LibvirtHost]) -> LibvirtHostStatus {
+    let mut listed = host.status.clone();
+    let shared = |host: &LibvirtHost| -> Vec<(String, String)> {
+        let offers = host.spec.storage.clone().unwrap_or_default().into_iter();
+        let shared = offers.filter_map(|offer| Some((offer.shared_as?, offer.pool)));
+        shared.collect()
+    };
+    let here = shared(host);
+    let others = all.iter().filter(|other| other.name() != host.name());
+    for other in others {
+        for (name, there) in shared(other) {
+            let pools = here.iter().filter(|(known, _)| *known == name);
+            for (_, pool) in pools {
+                let kept = other.status.kept_volumes.iter();
+                let kept = kept.filter(|kept| kept.pool == there).cloned();
+                listed.kept_volumes.extend(kept.map(|kept| KeptVolume {
+                    pool: pool.clone(),
+                    ..kept
+                }));
+                listed.tombstones.extend(other.status.tombstones.clone());
+            }
+        }
+    }
+    listed
 }
 
 /// The volumes of these that neither a list of the status names nor a Machine has, which may have been created after the
@@ -84,9 +114,10 @@ pub(super) fn advice(unlisted: &[&VolumeKey]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use common::api::left_volumes::{KeptVolume, Tombstone};
+    use common::api::left_volumes::Tombstone;
 
     use super::*;
+    use crate::environment::host_object;
 
     fn disk(uid: &str, disk: &str) -> String {
         format!("default-web-{}.{disk}.qcow2", short_id(uid))
@@ -111,6 +142,36 @@ mod tests {
 
     fn uids(all: &[&str]) -> BTreeSet<String> {
         all.iter().map(|&uid| uid.to_owned()).collect()
+    }
+
+    #[test]
+    fn a_volume_that_another_host_lists_in_the_same_storage_is_listed() {
+        let host = |name: &str, pool: &str, shared_as: &str| {
+            let mut host = host_object(name);
+            for offer in host.spec.storage.iter_mut().flatten() {
+                (offer.pool, offer.shared_as) = (pool.into(), Some(shared_as.into()));
+            }
+            host
+        };
+        let (mut beta, mut gamma) = (host("beta", "nfs", "a"), host("gamma", "nfs", "b"));
+        let kept = |volume: &str| KeptVolume {
+            machine: "default/web".into(),
+            uid: "gone".into(),
+            disk: "root".into(),
+            pool: "nfs".into(),
+            volume: volume.into(),
+            size: None,
+        };
+        beta.status.kept_volumes = vec![kept("of-beta")];
+        gamma.status.kept_volumes = vec![kept("of-gamma")];
+        let alpha = host("alpha", "vms", "a");
+        let listed = listed_by_all(&alpha, &[alpha.clone(), beta, gamma]);
+        let keys = listed
+            .kept_volumes
+            .iter()
+            .map(|it| (&*it.pool, &*it.volume));
+        let keys: BTreeSet<_> = keys.collect();
+        assert_eq!(keys, [("vms", "of-beta")].into());
     }
 
     #[test]

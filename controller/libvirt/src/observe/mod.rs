@@ -83,6 +83,7 @@ impl Observer {
         let mut observed = Observed {
             cluster: self.cluster_uid.clone(),
             binding: Binding::Unbound(vec![]),
+            targets: vec![],
             elsewhere: vec![],
             hold: match growth {
                 Growth::Held(fault) => Some(fault.clone()),
@@ -101,8 +102,7 @@ impl Observer {
             contents: Ok(BTreeMap::new()),
             password: Password::NotRead,
         };
-        let hint = machine.status.host.as_deref();
-        let Some(host) = self.hosts.host_of(machine.uid(), hint) else {
+        let Some(host) = self.hosts.host_of_machine(machine) else {
             if machine.is_deleting() {
                 observed.elsewhere = self.hosts.hosts_of_remains(machine, &self.objects);
                 return Ok(Observation {
@@ -135,6 +135,12 @@ impl Observer {
         {
             observed.binding = binding;
         }
+        let mut placement = None;
+        let is_moved = machine.leaves_host().is_some() || machine.new_migration_request().is_some();
+        if is_moved && !machine.is_deleting() {
+            let (lock, hosts) = self.hosts.candidates(&self.caches, &self.objects).await;
+            (placement, observed.targets) = (Some(lock), hosts);
+        }
         if let Binding::Bound(view) = &mut observed.binding
             && self.needs_secrets(machine, view)
         {
@@ -152,7 +158,7 @@ impl Observer {
         }
         Ok(Observation {
             observed,
-            placement: None,
+            placement,
         })
     }
 
@@ -179,6 +185,13 @@ impl Observer {
     /// The binding of a Machine whose domain `host` does not have, if another host may have it of which nothing is
     /// known.
     fn possibly_elsewhere(&self, machine: &Machine, host: Option<&str>) -> Option<Binding> {
+        if let Some(from) = machine.leaves_host()
+            && self.objects.get("", from).is_none()
+        {
+            return Some(Binding::Unregistered {
+                host: from.to_owned(),
+            });
+        }
         let possible = self.hosts.possible_hosts(machine, &self.objects);
         let (other, why) = possible.into_iter().next()?;
         let why = match host {
@@ -229,6 +242,9 @@ impl Observer {
         let mut view = answer.view(machine, &object, Switches::of(&snapshot), &host.fetches);
         (view.copies, view.is_copying) = (copies, is_copying);
         view.console_logs = console_logs(&object.spec, &snapshot);
+        if view.guest.is_some() && machine.leaves_host().is_none() {
+            self.hosts.forget_promise_elsewhere(machine.uid(), name);
+        }
         match growth {
             Growth::Permitted => self.look_for_room(machine, &object, &snapshot, &mut view),
             // What it does not get is for others. Without a domain it keeps what it was promised when it was placed.

@@ -1,6 +1,6 @@
 //! What the observation of a Machine promises it on its host.
 
-use common::api::status::GuestOs;
+use common::api::status::{GuestOs, LastMigration};
 use common::quantity::Bytes;
 use common::render::libvirt::DomainMetadata;
 use controller_core::conditions::Fault;
@@ -9,6 +9,7 @@ use kube::runtime::reflector::{Store, store};
 use kube::runtime::watcher::Event;
 
 use super::*;
+use crate::access::FirmwareState;
 use crate::access::fake::{Agent, FakeLibvirt};
 use crate::api_server::api_server;
 use crate::environment::{Environment, block};
@@ -116,4 +117,33 @@ async fn the_operating_system_is_what_the_agent_reports_and_an_agent_that_does_n
         assert_eq!(view.guest.as_ref().unwrap().has_agent, is_connected);
         assert_eq!(view.guest_os, os.unwrap_or_default());
     }
+}
+
+/// The LibvirtHost that a Machine leaves was deleted: whether the definition is gone there cannot be known.
+#[tokio::test]
+async fn a_machine_is_not_defined_elsewhere_while_the_host_that_it_leaves_is_not_registered() {
+    let mut env = Environment::new(block());
+    env.settle();
+    let mut host = env.connection().unwrap();
+    let uuid = domain_uuid(env.machine().uid());
+    host.destroy(uuid).unwrap();
+    host.undefine(uuid, FirmwareState::Remove).unwrap();
+    let (store, _writer) = store();
+    let observer = observer(store, &env);
+    let snapshot = polled(&env);
+    observer
+        .hosts
+        .connect("alpha", env.host.clone(), Ok(snapshot));
+    let machine = env.machine_mut();
+    machine.status.last_migration = Some(LastMigration {
+        from: Some("gone".into()),
+        node: Some("alpha".into()),
+        ..LastMigration::default()
+    });
+    let observation = observer.observe(env.machine(), Growth::Permitted);
+    let binding = observation.await.unwrap().observed.binding;
+    assert!(
+        matches!(&binding, Binding::Unregistered { host } if host == "gone"),
+        "{binding:?}"
+    );
 }

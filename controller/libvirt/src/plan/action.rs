@@ -3,6 +3,7 @@
 use std::fmt;
 
 use common::api::left_volumes::{KeptVolume, TombstoneVolume};
+use common::api::status::LastMigration;
 use common::quantity::Bytes;
 use common::render::libvirt::{
     DhcpRecord, Domain, DomainMetadata, LiveUpdate, PasswordMark, PoolVolume,
@@ -11,7 +12,7 @@ use controller_core::backend::Act;
 use controller_core::plan::Subject;
 use controller_core::preconditions::Effect;
 
-use crate::access::FirmwareState;
+use crate::access::{FirmwareState, VolumeKey};
 use crate::volume_effects::Removal;
 
 /// The actions for a Machine, in order, with the status to write.
@@ -24,6 +25,26 @@ pub(crate) enum Action {
     Bind {
         /// Name of the LibvirtHost.
         host: String,
+    },
+    /// Records in the Machine's status that it is moved to another host, once that has the volumes.
+    MoveTo {
+        /// Name of the LibvirtHost that it leaves.
+        from: String,
+        /// The move for the status, with the host that it goes to.
+        record: LastMigration,
+        /// The volumes that the other host must have.
+        volumes: Vec<MovedVolume>,
+    },
+    /// Removes the definition of the domain from the host that the Machine leaves, once the other host has the volumes.
+    Leave {
+        /// Name of the LibvirtHost that it leaves.
+        from: String,
+        /// Name of the LibvirtHost that it is moved to.
+        to: String,
+        /// The volumes that the other host must have.
+        volumes: Vec<MovedVolume>,
+        /// Pool and name of the log of its console, which is removed as well.
+        log: Option<VolumeKey>,
     },
     /// Fetches an image in the background, unless that is under way or failed a short while ago.
     FetchImage {
@@ -155,6 +176,19 @@ pub(crate) enum Action {
     },
 }
 
+/// The volume of a Machine that is moved, as the host that it is moved to must have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MovedVolume {
+    /// Its pool on the other host.
+    pub(crate) pool: String,
+    /// Name of the volume without an attempt.
+    pub(crate) base: String,
+    /// Name of the volume.
+    pub(crate) name: String,
+    /// Size that the guest sees, in bytes.
+    pub(crate) capacity: u64,
+}
+
 /// A volume that grows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GrownVolume {
@@ -215,7 +249,9 @@ impl Act for Action {
             Self::AskToStop { .. } | Self::Destroy => Some(Effect::Stop),
             Self::Reset => Some(Effect::Reset),
             Self::Undefine(_) => Some(Effect::Undefine),
+            Self::Leave { .. } => Some(Effect::Migrate),
             Self::Bind { .. }
+            | Self::MoveTo { .. }
             | Self::CreateVolume { .. }
             | Self::GrowDisk { .. }
             | Self::GrowVolume(_)
@@ -244,6 +280,7 @@ impl Act for Action {
             Self::SetDhcpHosts { .. } => Subject::Network,
             Self::SetDisplayPassword { .. } => Subject::Display,
             Self::Reset => Subject::Reset,
+            Self::MoveTo { .. } | Self::Leave { .. } => Subject::Migration,
             Self::CreateSeed { .. }
             | Self::Define(_)
             | Self::SetMetadata(_)
@@ -268,6 +305,16 @@ impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bind { host } => write!(f, "bound the Machine to LibvirtHost {host}"),
+            Self::MoveTo { from, record, .. } => {
+                let to = record.node.as_deref().unwrap_or_default();
+                write!(f, "recorded the move from LibvirtHost {from} to {to}")
+            }
+            Self::Leave { from, .. } => {
+                write!(
+                    f,
+                    "removed the definition of the domain from LibvirtHost {from}"
+                )
+            }
             Self::FetchImage { volume, .. } => write!(f, "image {volume} is being fetched"),
             Self::CreateVolume { pool, name, .. } => write!(f, "made volume {pool}/{name}"),
             Self::CopyVolume {
@@ -320,7 +367,7 @@ impl fmt::Display for Action {
             Self::AskToStop { agent: false } => f.write_str("requested a shutdown by ACPI"),
             Self::Destroy => f.write_str("switched the guest off, because it did not shut down"),
             Self::Reset => f.write_str("reset the hardware of the guest"),
-            Self::Undefine(FirmwareState::Remove) => {
+            Self::Undefine(FirmwareState::Remove | FirmwareState::RemoveAlone) => {
                 f.write_str("removed the definition of the domain")
             }
             Self::Undefine(FirmwareState::Keep) => f.write_str(

@@ -15,6 +15,7 @@ use common::render::libvirt::{
 use super::action::{Action, Plan};
 use super::dhcp::reserve;
 use super::display::display;
+use super::moving::{Move, moving};
 use super::power::{Power, power, starts};
 use super::release::{kept_records, kept_volumes, releases};
 use super::room::room;
@@ -110,7 +111,16 @@ pub(crate) fn plan(
             };
             report(machine, observed, now, &findings, vec![])
         }
-        Binding::Bound(view) => on(machine, block, observed, view, findings, refusal, now),
+        Binding::Bound(view) => match moving(machine, block, observed, view, refusal) {
+            Move::Only(plan) => plan,
+            Move::None(last) => {
+                let findings = Findings {
+                    migration: last,
+                    ..findings
+                };
+                on(machine, block, observed, view, findings, refusal, now)
+            }
+        },
     }
 }
 
@@ -285,9 +295,9 @@ fn add_refusal(findings: &mut Findings<'_>, refusal: &Refusal, has_domain: bool)
         Subject::Display => return findings.display.refused(refusal),
         Subject::Network => (&mut findings.network, "NetworkFailed"),
         Subject::Storage => (&mut findings.storage, "VolumeFailed"),
-        Subject::Machine | Subject::Guest | Subject::Migration | Subject::Reset => {
-            (&mut findings.guest, "VMFailed")
-        }
+        // In the status of the move.
+        Subject::Migration => return,
+        Subject::Machine | Subject::Guest | Subject::Reset => (&mut findings.guest, "VMFailed"),
     };
     let fault = Fault::new(refusal.reason.unwrap_or(reason), refusal.message.clone());
     if refusal.reason == Some(NO_ROOM) && has_domain {

@@ -23,7 +23,7 @@ use controller_core::plan::Now;
 use super::action::Action;
 use super::disks::{is_to_go, kept, recorded, removals, to_delete};
 use super::power::{POWER_RETRY, shutdown_limit, shutdown_step};
-use crate::access::FirmwareState;
+use crate::access::{FirmwareState, VolumeKey};
 use crate::existing_disks::has_existing;
 use crate::firmware_state::firmware_state;
 use crate::observed::{Binding, Guest, HostView, Observed};
@@ -134,18 +134,22 @@ fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
     });
     let volumes = volumes.into_iter().map(Action::DeleteVolume);
     let log = console_log(machine, view, guest);
+    let log = log.map(|(pool, name)| Action::DeleteConsoleLog { pool, name });
     // The definition names the log: it goes first.
     let actions = record.into_iter().chain(log).chain(undefine);
     let actions = actions.chain(volumes);
     Stage::Release(actions.collect())
 }
 
-/// Deletes the log of the console, if the host has a pool for logs. The domain may have had one before.
-fn console_log(machine: &Machine, view: &HostView, guest: Option<&Guest>) -> Option<Action> {
+/// Pool and name of the log of the console, if the host has a pool for logs. The domain may have had one before.
+pub(super) fn console_log(
+    machine: &Machine,
+    view: &HostView,
+    guest: Option<&Guest>,
+) -> Option<VolumeKey> {
     guest?;
     let name = console_log_name(machine.namespace(), machine.name(), machine.uid());
-    let pool = view.spec.console_log_pool.clone()?;
-    Some(Action::DeleteConsoleLog { pool, name })
+    Some((view.spec.console_log_pool.clone()?, name))
 }
 
 /// Why a deletion waits for a LibvirtHost that does not exist.

@@ -4,6 +4,7 @@
 //!            ┌─ deleted ───────▶ guest off → definition gone → volumes by policy → seed → finalizer
 //! Machine ───┼─ not to act on ─▶ status alone (no block, paused, host unreachable or in maintenance)
 //!            ├─ unbound ───────▶ bind it to a host, and nothing else
+//!            ├─ moved ─────────▶ leave the host that it was on, and nothing else
 //!            └─ else ──────────▶ images → volumes → seed → definition → devices → power → status
 //! ```
 //! No clock, no host, no randomness. A plan is safe to repeat from any point: an operation of several steps is
@@ -20,6 +21,7 @@ mod display;
 mod existing;
 mod growth;
 pub(crate) mod held;
+mod moving;
 mod power;
 mod release;
 mod room;

@@ -1,6 +1,6 @@
 //! The status: phase and conditions from the desired state and what was observed.
 
-use common::api::choice::{Backend, Choice as _, MigrationResult, Phase, PowerState};
+use common::api::choice::{Backend, Choice as _, Phase, PowerState};
 use common::api::normalized::Normalized;
 use common::api::status::{
     GuestOs, InterfaceStatus, LastMigration, LastReset, LastRestart, MachineStatus, PendingChange,
@@ -50,6 +50,8 @@ pub(super) struct Findings<'a> {
     pub(super) restarts: bool,
     /// The last requested reset for the status; `None`: as it is there.
     pub(super) reset: Option<LastReset>,
+    /// The last move for the status; `None`: as it is there.
+    pub(super) migration: Option<LastMigration>,
     /// Whether the guest shut itself down and is not started again.
     pub(super) stays_off: bool,
     pub(super) paused: bool,
@@ -148,6 +150,13 @@ pub(super) fn report(
         .zip(running)
         .map(|(view, running)| interfaces(view, running))
         .unwrap_or_default();
+    let migration = findings.migration.clone();
+    let migration = migration.or_else(|| old.last_migration.clone());
+    // While the Machine is moved, the host that still has its definition is not the one of the status.
+    let moves_to = migration
+        .as_ref()
+        .filter(|migration| migration.from.is_some())
+        .and_then(|migration| migration.node.clone());
     let name = || domain_name(machine.namespace(), machine.name(), machine.uid());
     let status = MachineStatus {
         phase: Some(phase),
@@ -155,13 +164,18 @@ pub(super) fn report(
         observed_generation: machine.generation(),
         vm_name: guest.map(|_| name()),
         node_name: running.and(view).map(|view| view.host.clone()),
-        host: view
-            .map(|view| view.host.clone())
+        host: moves_to
+            .clone()
+            .or_else(|| view.map(|view| view.host.clone()))
             .or_else(|| old.host.clone()),
         guest_os: running.and(view).and_then(guest_os),
         ip_addresses: distinct_addresses(&network_interfaces),
         network_interfaces,
-        volumes: findings.volumes.clone(),
+        // Which disks the Machine had is known from there until it has its definition on the other host.
+        volumes: match moves_to {
+            Some(_) => old.volumes.clone(),
+            None => findings.volumes.clone(),
+        },
         kept_volumes: match findings.block {
             Some(_) => findings.kept_volumes.clone(),
             None => old.kept_volumes.clone(),
@@ -172,27 +186,11 @@ pub(super) fn report(
             .restart
             .clone()
             .or_else(|| old.last_restart.clone()),
-        last_migration: last_migration(machine),
+        last_migration: migration,
         last_reset: findings.reset.clone().or_else(|| old.last_reset.clone()),
         ..MachineStatus::default()
     };
     plan_with_status(machine, now, status, actions)
-}
-
-/// A requested migration is refused: hosts do not share the memory of a guest.
-fn last_migration(machine: &Machine) -> Option<LastMigration> {
-    let request = machine.new_migration_request();
-    let refused = request.map(|request| LastMigration {
-        request,
-        node: machine.migration_target().map(ToOwned::to_owned),
-        migration: None,
-        result: Some(MigrationResult::Refused),
-        message: Some(
-            "a guest on a libvirt host is not moved to another host: its disks are on its host"
-                .to_owned(),
-        ),
-    });
-    refused.or_else(|| machine.status.last_migration.clone())
 }
 
 /// The operating system of a running guest, if its agent reports it.

@@ -130,6 +130,16 @@ impl Volumes {
             ));
             return;
         }
+        if found.is_none() && is_moved(machine, disk) {
+            self.outcome.worsen(Fault::new(
+                "VolumeFailed",
+                format!(
+                    "the volume of disk '{}' is not in pool '{pool}' of LibvirtHost '{}', to which the Machine is moved; it is not made anew: let the pool show it there (virsh pool-refresh {pool}); the Machine continues automatically then",
+                    disk.name, view.host
+                ),
+            ));
+            return;
+        }
         if found.is_none() && !self.takes_space(disk, offer, (0, is_overlay(disk, offer)), view) {
             return;
         }
@@ -397,6 +407,17 @@ impl Volumes {
             volume.progress = Some(progress.to_owned());
         }
     }
+}
+
+/// Whether the Machine is between two hosts and had the volume of this disk before.
+fn is_moved(machine: &Machine, disk: &NormalizedDisk) -> bool {
+    machine.leaves_host().is_some() && has_reported(machine, disk)
+}
+
+/// Whether the status says that the disk has a volume.
+pub(super) fn has_reported(machine: &Machine, disk: &NormalizedDisk) -> bool {
+    let mut known = machine.status.volumes.iter();
+    known.any(|it| it.name == disk.name && it.capacity.is_some())
 }
 
 /// The fault of an object whose pool cannot be read.

@@ -223,7 +223,7 @@ impl Connection for FakeConnection {
                 return Err(refused(&format!("domain '{name}' is not shut off")));
             }
             state.domains.remove(&uuid);
-            if kept == FirmwareState::Remove {
+            if kept != FirmwareState::Keep {
                 state.varstores.remove(&name);
             }
             Ok(())

@@ -400,15 +400,18 @@ impl Connection for Native {
 /// Flags of undefine by version of libvirt and driver: all since 8.9, without the TPM since 5.6, and those that the
 /// test driver supports.
 fn undefine_flags(state: FirmwareState) -> [sys::virDomainUndefineFlagsValues; 3] {
-    let all = sys::VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
+    let saved = sys::VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
         | sys::VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
         | sys::VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA;
-    let (nvram, tpm) = match state {
-        FirmwareState::Remove => (sys::VIR_DOMAIN_UNDEFINE_NVRAM, sys::VIR_DOMAIN_UNDEFINE_TPM),
-        FirmwareState::Keep => (
-            sys::VIR_DOMAIN_UNDEFINE_KEEP_NVRAM,
-            sys::VIR_DOMAIN_UNDEFINE_KEEP_TPM,
-        ),
+    let removed = (sys::VIR_DOMAIN_UNDEFINE_NVRAM, sys::VIR_DOMAIN_UNDEFINE_TPM);
+    let kept = (
+        sys::VIR_DOMAIN_UNDEFINE_KEEP_NVRAM,
+        sys::VIR_DOMAIN_UNDEFINE_KEEP_TPM,
+    );
+    let (all, (nvram, tpm)) = match state {
+        FirmwareState::Remove => (saved, removed),
+        FirmwareState::RemoveAlone => (0, removed),
+        FirmwareState::Keep => (saved, kept),
     };
     [all | nvram | tpm, all | nvram, all]
 }

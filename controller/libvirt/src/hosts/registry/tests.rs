@@ -1,9 +1,11 @@
 //! Where Machines are, and what they may have there.
 
+use common::api::status::LastMigration;
 use common::quantity::Bytes;
 use common::render::libvirt::DomainMetadata;
 use controller_core::fixtures;
 use controller_core::machine::CachedMachine;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::runtime::reflector::store;
 use kube::runtime::watcher::Event;
 
@@ -136,6 +138,34 @@ fn the_domain_proves_on_which_host_a_machine_is_and_the_status_is_a_hint() {
     assert_eq!(host_of("new", Some("beta")), alpha, "bound a moment ago");
     hosts.remove("alpha");
     assert_eq!(host_of("new", Some("beta")), beta, "the host was deleted");
+}
+
+#[test]
+fn a_machine_that_is_moved_is_where_the_polls_show_it_and_then_where_it_is_moved_to() {
+    let hosts = Hosts::new(Arc::new(FakeLibvirt::new()));
+    let mut machine = fixtures::machine(block());
+    machine.metadata.uid = Some("a".into());
+    machine.status.host = Some("beta".into());
+    machine.status.last_migration = Some(LastMigration {
+        from: Some("alpha".into()),
+        node: Some("beta".into()),
+        ..LastMigration::default()
+    });
+    connect(&hosts, "alpha", Ok(snapshot(&[("a", 2)])));
+    connect(&hosts, "beta", Ok(snapshot(&[])));
+    hosts.promise("a", "beta", resources(2, 2));
+    let on = |machine: &Machine| hosts.host_of_machine(machine).unwrap();
+    assert_eq!(on(&machine), "alpha", "it has not left it");
+    let mut deleted = machine.clone();
+    deleted.metadata.deletion_timestamp =
+        Some(Time(std::time::SystemTime::UNIX_EPOCH.try_into().unwrap()));
+    assert_eq!(on(&deleted), "alpha");
+    connect(&hosts, "alpha", Ok(snapshot(&[])));
+    assert_eq!(on(&machine), "beta");
+    assert_eq!(on(&deleted), "alpha", "libvirt knows its volumes there");
+    // A move that was given up takes no room on the other host.
+    hosts.forget_promise_elsewhere("a", "alpha");
+    assert!(hosts.promised().is_empty());
 }
 
 #[test]

@@ -64,6 +64,7 @@ fn written(
         spec,
         generation: Some(1),
         old,
+        listed: old,
         snapshot,
         allocated: HostResources {
             cpu: 4,

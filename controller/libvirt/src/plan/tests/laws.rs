@@ -111,6 +111,10 @@ impl laws::Environment for Environment {
         match (precondition, action) {
             (Precondition::LeaseHeld, _) => self.has_lease = false,
             (Precondition::NotBoundElsewhere, _) => self.is_bound_elsewhere = true,
+            (Precondition::Movable, Action::Leave { .. }) => {
+                let mut host = self.connection().unwrap();
+                host.start(domain_uuid(UID), false).unwrap();
+            }
             (Precondition::Owned, Action::DeleteVolume(_)) => return false,
             (Precondition::Owned, _) => strip_metadata(self),
             (Precondition::Unchanged, Action::DeleteVolume(removal)) => {
@@ -141,7 +145,6 @@ impl laws::Environment for Environment {
     fn excluded(effect: Effect, precondition: Precondition) -> Option<&'static str> {
         let of_removals = "volume_effects::tests::no_volume_is_removed_without_each_precondition";
         match (effect, precondition) {
-            (Effect::Migrate, _) => Some("a guest is not moved to another host while it runs"),
             (Effect::Replace, _) => Some("a domain is no instance that waits for a node"),
             (Effect::RemoveImage | Effect::RemoveUnusedImage, _) => Some(of_removals),
             // The deletion itself says whose volume it is and which policy it has.
@@ -214,7 +217,14 @@ fn no_volume_in_use_is_deleted() {
 
 #[test]
 fn no_effect_without_each_precondition() {
-    laws::no_effect_without_each_precondition(&[&rich]);
+    laws::no_effect_without_each_precondition(&[&rich, &movable]);
+}
+
+/// A Machine that is stopped, and a host that it can be moved to.
+fn movable() -> Environment {
+    let mut block = block();
+    block.power_state = PowerState::Stopped;
+    Environment::new(block).with_other_host()
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod held;
 mod images;
 mod laws;
 mod limits;
+mod moving;
 mod partial;
 mod preconditions;
 mod released;

@@ -1,0 +1,144 @@
+//! The steps of a move between hosts. Each looks first whether the other host has the volumes of the Machine.
+
+use std::collections::BTreeSet;
+
+use common::api::status::LastMigration;
+use controller_core::backend::Failed;
+use controller_core::client::Remedy;
+use controller_core::machine::Machine;
+use controller_core::objects::Meta as _;
+use controller_core::writes::Written;
+use serde_json::{Value, json};
+
+use super::{Applier, REFRESH, act, missing};
+use crate::access::{AccessError, Connection, Result};
+use crate::failure::{MOVE_REFUSED, failed};
+use crate::images::names::{is_attempt, is_attempt_of, marker};
+use crate::plan::action::{Action, MovedVolume};
+use crate::volume_effects::user_of;
+
+impl Applier {
+    /// Records a move in the status, with the host that the Machine is bound to from now on.
+    pub(super) async fn move_to(
+        &self,
+        machine: &Machine,
+        from: &str,
+        record: &LastMigration,
+        volumes: &[MovedVolume],
+    ) -> Result<Option<Written>, Failed> {
+        // The polls prove later that this host has the definition no more. So they have to show it before.
+        if self.hosts.shown_on(machine.uid(), None).as_deref() != Some(from) {
+            let message = format!("the polls of LibvirtHost '{from}' do not show the domain yet");
+            return Err(Failed::new(Remedy::Retry, message));
+        }
+        let to = record.node.as_deref().unwrap_or_default();
+        self.prove(to, volumes).await?;
+        let mut status = json!({"host": to, "lastMigration": record});
+        for of_the_last in ["migration", "result"] {
+            status["lastMigration"][of_the_last] = Value::Null;
+        }
+        self.record_host(machine, to, status).await
+    }
+
+    /// Removes the definition of the domain from the host that the Machine leaves.
+    pub(super) async fn leave(
+        &self,
+        machine: &Machine,
+        from: &str,
+        to: &str,
+        volumes: &[MovedVolume],
+        action: &Action,
+    ) -> Result<Option<Written>, Failed> {
+        self.prove(to, volumes).await?;
+        let host = self.hosts.get(from).ok_or_else(|| missing(from))?;
+        let (action, job) = (
+            action.clone(),
+            self.job(&host, machine, self.guard(&host, machine)),
+        );
+        let slow = &host.host.slow;
+        let left = slow
+            .call(REFRESH, move |host| act(host, &job, action))
+            .await;
+        // The next poll shows that it is gone.
+        host.wake.notify_one();
+        left.map_err(|error| refused(failed(&error)))?;
+        Ok(None)
+    }
+
+    /// Fails unless a host has these volumes. Nothing was done by then, so the move is given up, whatever the error is.
+    async fn prove(&self, host: &str, volumes: &[MovedVolume]) -> Result<(), Failed> {
+        let connected = self.hosts.get(host).ok_or_else(|| missing(host));
+        let (connected, volumes) = (connected.map_err(given_up)?, volumes.to_vec());
+        let slow = &connected.host.slow;
+        let proved = slow.call(REFRESH, move |host| prove(host, &volumes)).await;
+        proved.map_err(|error| {
+            let message = format!("LibvirtHost '{host}' cannot have the Machine: {error}");
+            given_up(Failed::new(Remedy::UserAction, message))
+        })
+    }
+}
+
+/// Fails unless the pools of a host have these volumes, as they were observed on another host, complete and unused.
+pub(crate) fn prove(host: &mut dyn Connection, volumes: &[MovedVolume]) -> Result<()> {
+    let pools: BTreeSet<&str> = volumes.iter().map(|volume| &*volume.pool).collect();
+    for pool in pools {
+        host.refresh(pool)?;
+    }
+    for volume in volumes {
+        let MovedVolume {
+            pool,
+            base,
+            name,
+            capacity,
+        } = volume;
+        let all = host.volumes(pool)?;
+        let has = |name: &str| all.iter().any(|it| it.name == name);
+        let refuse = |why: &str| {
+            Err(AccessError::Refused(format!(
+                "volume {pool}/{name} {why}: both hosts must have the same storage behind their pools (sharedAs)"
+            )))
+        };
+        let Some(found) = all.iter().find(|it| it.name == *name) else {
+            return refuse("is not there");
+        };
+        if found.capacity != *capacity {
+            return refuse(&format!(
+                "has {} bytes instead of {capacity}",
+                found.capacity
+            ));
+        }
+        if found.backing.is_some() {
+            return refuse("is an overlay of a volume that the other host may not have");
+        }
+        if is_attempt(name) && !has(&marker(name)) {
+            return refuse("has no marker that it is complete");
+        }
+        let is_other = |it: &str| {
+            it != name && is_attempt_of(it, base) && (!is_attempt(it) || has(&marker(it)))
+        };
+        if let Some(other) = all.iter().find(|it| is_other(&it.name)) {
+            let why = format!("is one of two for the same disk, beside {}", other.name);
+            return refuse(&why);
+        }
+        if let Some(uuid) = user_of(host, &found.path)? {
+            return refuse(&format!("is used by domain {uuid} there"));
+        }
+    }
+    Ok(())
+}
+
+/// A failure after which nothing of the move is done any more, unless it is known to pass.
+fn refused(failed: Failed) -> Failed {
+    match failed.remedy {
+        Remedy::UserAction => given_up(failed),
+        _ => failed,
+    }
+}
+
+fn given_up(failed: Failed) -> Failed {
+    Failed {
+        remedy: Remedy::UserAction,
+        reason: Some(MOVE_REFUSED),
+        ..failed
+    }
+}

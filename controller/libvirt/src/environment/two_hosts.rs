@@ -1,0 +1,111 @@
+//! A second host in memory, with the same storage behind its pool.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use common::render::libvirt::domain_uuid;
+use controller_core::machine::NO_RESOURCES;
+use controller_core::objects::Meta as _;
+
+use super::{Environment, POOL, host_object};
+use crate::access::fake::FakeLibvirt;
+use crate::access::{AccessError, Connection, Connector as _, Target, VolumeKey};
+use crate::libvirt_host::LibvirtHost;
+use crate::placement::Candidate;
+use crate::snapshot::Snapshot;
+
+impl Environment {
+    /// Adds the host `beta`. Both hosts say that their pools have the same storage.
+    pub(crate) fn with_other_host(mut self) -> Self {
+        let mut beta = host_object("beta");
+        for object in [&mut self.object, &mut beta] {
+            for offer in object.spec.storage.iter_mut().flatten() {
+                offer.shared_as = Some("nfs".into());
+            }
+        }
+        self.other = Some((FakeLibvirt::new(), beta));
+        self
+    }
+
+    /// What one host writes to the pool the other one sees.
+    pub(super) fn share(&self) {
+        if let Some((other, object)) = &self.other
+            && object.spec.shared_storage() == self.object.spec.shared_storage()
+        {
+            let volumes = self.host.state().pools[POOL].volumes.clone();
+            other.state().pools.get_mut(POOL).unwrap().volumes = volumes;
+        }
+    }
+
+    /// Turns to the host that the Machine is on: the one that shows its domain, else that of its status.
+    pub(super) fn follow(&mut self) {
+        let (Some(machine), Some((other, object))) = (&self.machine, &mut self.other) else {
+            return;
+        };
+        let uuid = domain_uuid(machine.uid());
+        let has = |host: &FakeLibvirt| host.state().domains.contains_key(&uuid);
+        let leaves = machine.leaves_host().filter(|_| machine.is_deleting());
+        let named = leaves.or(machine.status.host.as_deref());
+        if !has(&self.host) && (has(other) || named == Some(object.name())) {
+            std::mem::swap(&mut self.host, other);
+            std::mem::swap(&mut self.object, object);
+        }
+    }
+
+    pub(crate) fn other_connection(&self) -> Result<Box<dyn Connection>, AccessError> {
+        let (other, _) = self.other.as_ref().expect("there is another host");
+        connection(other)
+    }
+
+    /// The hosts that the Machine can be moved to, if that is requested or under way.
+    pub(super) fn targets(&self) -> Vec<Candidate> {
+        let machine = self.machine();
+        if machine.leaves_host().is_none() && machine.new_migration_request().is_none() {
+            return vec![];
+        }
+        let other = self.other.iter().map(|(host, object)| (host, object));
+        let all = [(&self.host, &self.object)].into_iter().chain(other);
+        all.map(|(host, object)| candidate(host, object)).collect()
+    }
+}
+
+fn connection(host: &FakeLibvirt) -> Result<Box<dyn Connection>, AccessError> {
+    host.open(&Target {
+        uri: String::new(),
+        credentials: None,
+    })
+}
+
+/// A host as placement sees it.
+pub(super) fn candidate(host: &FakeLibvirt, object: &LibvirtHost) -> Candidate {
+    let snapshot = connection(host).map_err(|error| error.to_string());
+    let snapshot = snapshot.map(|mut open| {
+        Arc::new(Snapshot {
+            info: open.info().unwrap(),
+            pools: open.pools().unwrap(),
+            space_left: [(POOL.to_owned(), u128::MAX)].into(),
+            existing_volumes: existing_volumes(host, object),
+            ..Snapshot::default()
+        })
+    });
+    Candidate {
+        name: object.name().to_owned(),
+        labels: object.metadata.labels.clone().unwrap_or_default(),
+        spec: object.spec.clone(),
+        snapshot,
+        allocated: NO_RESOURCES,
+        groups: vec![],
+    }
+}
+
+/// The volumes in the pools with existing volumes.
+fn existing_volumes(host: &FakeLibvirt, object: &LibvirtHost) -> BTreeSet<VolumeKey> {
+    let state = host.state();
+    let offers = object.spec.existing_volumes.iter().flatten();
+    let offered = offers.filter_map(|offer| Some((offer, state.pools.get(&offer.pool)?)));
+    let names = offered.flat_map(|(offer, pool)| {
+        let names = pool.volumes.keys();
+        names.map(|name| (offer.pool.clone(), name.clone()))
+    });
+    names.collect()
+}
