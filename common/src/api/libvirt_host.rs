@@ -20,6 +20,7 @@ use super::lenient::{or_absent, readable_items};
 use super::schema;
 use super::status::Condition;
 use crate::bounds;
+use crate::pci::PciAddress;
 use crate::quantity::Bytes;
 
 /// A host whose libvirt runs Machines. Written by the administrator.
@@ -111,6 +112,11 @@ pub struct LibvirtHostSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::HOST_NETWORKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub networks: Option<Vec<HostNetwork>>,
+    /// PCI devices that the host offers to single guests, at most 16 kinds. A guest has its devices for itself, and the
+    /// host must not need them. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = bounds::HOST_DEVICES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"], "x-kubernetes-validations" = [cel::addresses_once()]))]
+    pub devices: Option<Vec<HostDevices>>,
     /// Limits of each guest: rates of disks and network cards, time of vCPUs. Default: none. A guest gets
     /// changed ones at its next start.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,6 +130,13 @@ impl LibvirtHostSpec {
         let offers = self.storage.iter().flatten();
         let pools = offers.map(|offer| offer.pool.clone());
         pools.chain(self.image_pool.clone()).collect()
+    }
+
+    /// The devices that the host offers by this name; none that cannot be read.
+    pub fn devices_named(&self, name: &str) -> impl Iterator<Item = PciAddress> {
+        let mut offers = self.devices.iter().flatten();
+        let offer = offers.find(|offer| offer.name == name);
+        offer.into_iter().flat_map(HostDevices::addresses)
     }
 
     /// The pool with existing volumes for the Machines of a namespace.
@@ -215,6 +228,26 @@ pub struct ExistingVolumes {
     /// Name of the libvirt storage pool.
     #[schemars(with = "schema::LibvirtName")]
     pub pool: String,
+}
+
+/// PCI devices of one kind that a host offers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HostDevices {
+    /// Addresses of the devices on the host, 1 to 64, as lspci -D prints them: 0000:3b:00.0.
+    #[schemars(with = "Vec<schema::PciAddressText>", length(min = 1, max = bounds::HOST_DEVICE_ADDRESSES_MAX), extend("x-kubernetes-list-type" = "set"))]
+    pub addresses: Vec<String>,
+    /// Name that Machines give in devices[].deviceName: a domain of the vendor, '/' and a name, such as
+    /// nvidia.com/A100.
+    #[schemars(with = "schema::ResourceName")]
+    pub name: String,
+}
+
+impl HostDevices {
+    /// The addresses; those that cannot be read are left out.
+    pub fn addresses(&self) -> impl Iterator<Item = PciAddress> {
+        self.addresses.iter().filter_map(|text| text.parse().ok())
+    }
 }
 
 /// A network that a host offers, and the network or bridge behind it.

@@ -223,6 +223,15 @@ impl Normalized {
         hardware.map_or(&[], |hardware| &hardware.devices)
     }
 
+    /// How many devices the machine has for itself, by the name of their resource.
+    pub fn device_counts(&self) -> BTreeMap<&str, usize> {
+        let mut counts = BTreeMap::new();
+        for device in self.devices() {
+            *counts.entry(device.device_name.as_str()).or_default() += 1;
+        }
+        counts
+    }
+
     /// What happens to the running guest when its node is drained. Never the cluster's default: it does not depend on how
     /// KubeVirt is configured.
     pub fn on_eviction(&self) -> EvictionStrategy {

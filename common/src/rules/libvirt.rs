@@ -51,8 +51,8 @@ rules! {
             crd Some,
     }
     "libvirt" Check::Lookup(hardware_of_nodes), on MACHINES, Always {
-        Refuse HardwareNeedsKubevirt = "A Machine on libvirt requests dedicated CPUs or devices of a node."
-            because "A LibvirtHost offers neither processors nor devices to single machines."
+        Refuse HardwareNeedsKubevirt = "A Machine on libvirt requests dedicated CPUs."
+            because "A LibvirtHost offers no processors to single machines."
             fix "Drop the field, or use `backend: kubevirt`."
             crd Some,
     }
@@ -164,14 +164,10 @@ fn hardware_of_nodes(
     findings: &mut Findings,
 ) {
     let dedicated = hardware::dedicated(lookup.merged);
-    let devices = hardware::devices(lookup.merged);
-    let why = "a LibvirtHost offers neither processors nor devices to single machines; drop it";
+    let why = "a LibvirtHost offers no processors to single machines; drop it";
     let code = Code::HardwareNeedsKubevirt;
     if dedicated.value == Some(true) {
         refuse(lookup, dedicated.path, code, why, findings);
-    }
-    if devices.value.is_some_and(|devices| !devices.is_empty()) {
-        refuse(lookup, devices.path, code, why, findings);
     }
 }
 

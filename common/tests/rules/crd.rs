@@ -12,7 +12,7 @@ use crate::harness::kind_name;
 use crate::paths::schema;
 
 /// The beginning of each CEL rule's message, and the codes under which the webhook refuses the same.
-const CEL: [(&str, &[Code]); 71] = [
+const CEL: [(&str, &[Code]); 72] = [
     ("an answer file is in place of", &[Code::SysprepExclusive]),
     ("persistent needs efi", &[Code::PersistentNeedsEfi]),
     (
@@ -103,6 +103,10 @@ const CEL: [(&str, &[Code]); 71] = [
         &[Code::ImageNeedsKubevirt],
     ),
     (
+        "a device can be offered by one name only",
+        &[Code::DuplicateOffer],
+    ),
+    (
         "a host that is reached by tls or ssh",
         &[Code::CredentialsRequired],
     ),
@@ -153,7 +157,7 @@ const CEL: [(&str, &[Code]); 71] = [
         &[Code::PriorityClassNeedsKubevirt],
     ),
     (
-        "a LibvirtHost offers neither processors nor devices",
+        "a LibvirtHost offers no processors",
         &[Code::HardwareNeedsKubevirt],
     ),
     (

@@ -267,7 +267,6 @@ fn exists(field: Field, backend: Backend) -> bool {
             | Field::Affinity
             | Field::TopologySpread
             | Field::DedicatedCpu
-            | Field::Devices
             | Field::Readiness
             | Field::Liveness
             | Field::BackendOverrides
@@ -441,6 +440,9 @@ fn domain_of(stored: &Value) -> Domain {
         };
         (nic.name.clone(), attached)
     });
+    let address = "0000:3b:00.0".parse().unwrap();
+    let devices = block.devices().iter();
+    let devices = devices.map(|device| (device.name.clone(), address));
     // The name of the seed's volume is a digest of its content.
     let seed = pool_volume(stored["spec"]["cloudInit"].to_string());
     domain(&DomainInput {
@@ -450,6 +452,7 @@ fn domain_of(stored: &Value) -> Domain {
         cpu_mode: CpuMode::HostPassthrough,
         volumes: &volumes.collect(),
         networks: &networks.collect(),
+        devices: &devices.collect(),
         seed: Some(&seed),
         console_logs: Some("/srv/logs"),
         limits: GuestLimits::default(),

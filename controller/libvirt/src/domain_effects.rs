@@ -1,7 +1,8 @@
 //! The preconditions of effects on a Machine's domain.
 
-use common::render::libvirt::{DomainMetadata, domain_uuid};
+use common::render::libvirt::{Domain, DomainMetadata, domain_uuid};
 use controller_core::preconditions::{Effect, Precondition};
+use uuid::Uuid;
 
 use crate::access::{AccessError, Connection, Result};
 use crate::guard::Guard;
@@ -18,8 +19,11 @@ pub(crate) fn check_domain(
     effect.check(|precondition| match precondition {
         Precondition::LeaseHeld => guard.check(),
         Precondition::NotBoundElsewhere => guard.check_binding(),
-        // The first is checked where the disks are known, and the call that removes the definition names what is kept.
-        Precondition::ExistingDisksFree | Precondition::StateKept => Ok(()),
+        // The first two are checked where disks and hardware are known, and the call that removes the definition names
+        // what is kept.
+        Precondition::ExistingDisksFree
+        | Precondition::HardwareFree
+        | Precondition::StateKept => Ok(()),
         // The only other one of these effects: the domain is the Machine's.
         _ => match host.domain(domain_uuid(owner))? {
             None if may_be_absent => Ok(()),
@@ -36,4 +40,30 @@ pub(crate) fn check_domain(
             }
         },
     })
+}
+
+/// Fails if another domain has a device of the host that the domain would have for itself. Each domain could be started at
+/// any time, so one that is off has its devices, too.
+pub(crate) fn check_hardware(host: &mut dyn Connection, own: Uuid, domain: &Domain) -> Result<()> {
+    if domain.host_devices.is_empty() {
+        return Ok(());
+    }
+    let mut all = host.hardware_of_all()?;
+    all.remove(&own);
+    for device in &domain.host_devices {
+        let source = device.source;
+        if all.values().any(|other| other.devices.contains(&source)) {
+            return Err(AccessError::Changed(format!(
+                "device {source} of the host is one of another domain"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The definition of a domain; `None`: it is gone. One that cannot be read may have any device.
+pub(crate) fn defined(host: &mut dyn Connection, uuid: Uuid) -> Result<Option<Domain>> {
+    let found = host.domain(uuid)?;
+    let defined = found.map(|found| Domain::parse(&found.inactive)).transpose();
+    defined.map_err(|error| AccessError::Changed(format!("the domain: {error}")))
 }

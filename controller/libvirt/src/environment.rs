@@ -27,6 +27,7 @@ use crate::access::{AccessError, Connection, Connector as _, Target, VolumeKey};
 use crate::apply::{Job, act};
 use crate::capacity::UNLIMITED;
 use crate::guard::Guard;
+use crate::hardware;
 use crate::images::fetches::{Fetches, ImageState};
 use crate::images::names::{attempt, is_attempt_of, marker, marker_xml};
 use crate::libvirt_host::LibvirtHost;
@@ -127,6 +128,7 @@ pub(crate) fn host_spec() -> LibvirtHostSpec {
         existing_volumes: None,
         image_sources: None,
         networks: Some(vec![network]),
+        devices: None,
         limits: None,
     }
 }
@@ -329,6 +331,7 @@ impl Environment {
             .map_err(|error| error.to_string())
             .map(|mut host| {
                 Arc::new(Snapshot {
+                    hardware: host.hardware_of_all().unwrap(),
                     info: host.info().unwrap(),
                     pools: host.pools().unwrap(),
                     space_left: [(POOL.to_owned(), u128::MAX)].into(),
@@ -336,12 +339,18 @@ impl Environment {
                     ..Snapshot::default()
                 })
             });
+        let devices_left = snapshot.as_ref().map(|snapshot| {
+            let taken = &snapshot.hardware;
+            hardware::devices_left(&self.object.spec, taken, std::iter::empty())
+        });
+        let devices_left = devices_left.unwrap_or_default();
         Candidate {
             name: "alpha".into(),
             labels: self.object.metadata.labels.clone().unwrap_or_default(),
             spec: self.object.spec.clone(),
             snapshot,
             allocated: NO_RESOURCES,
+            devices_left,
             groups: vec![],
         }
     }

@@ -1,10 +1,11 @@
 //! Input of a plan.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use common::api::status::GuestOs;
+use common::pci::PciAddress;
 use common::render::libvirt::{Domain, DomainMetadata};
 use common::render::{SecretKey, SecretValue};
 use controller_core::addresses::Conflict;
@@ -100,6 +101,8 @@ pub(crate) struct HostView {
     pub(crate) space_left: BTreeMap<String, u128>,
     /// Why the guest does not get a volume that existed before the Machine and that a disk is to be on, by pool and volume.
     pub(crate) unusable: BTreeMap<VolumeKey, Unusable>,
+    /// Devices of the host that other domains have; read if the Machine is to have any.
+    pub(crate) taken_devices: BTreeSet<PciAddress>,
     /// The DHCP servers of the networks that the domain's cards are on, by network; read if a card holds an address.
     pub(crate) dhcp: BTreeMap<String, DhcpServer>,
     /// Networks of the running guest that could not be read, each with the reason and the command that repairs it.

@@ -43,6 +43,8 @@ pub(crate) struct Candidate {
     pub(crate) snapshot: Result<Arc<Snapshot>, String>,
     /// What domains on the host and Machines bound to it are allocated.
     pub(crate) allocated: HostResources,
+    /// How many devices of each name that it offers are left.
+    pub(crate) devices_left: BTreeMap<String, usize>,
     /// Groups of the Machines that are bound to it.
     pub(crate) groups: Vec<Member>,
 }
@@ -138,6 +140,7 @@ fn fits(
     }
     existing(namespace, block, &host.spec, snapshot)?;
     hardware(block, &snapshot.info)?;
+    devices(block, host)?;
     space(block, &host.spec, snapshot)?;
     room(
         requested_resources(block),
@@ -216,6 +219,22 @@ fn hardware(block: &Normalized, info: &HostInfo) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether the host has the devices left that the Machine is to have for itself.
+fn devices(block: &Normalized, host: &Candidate) -> Result<(), String> {
+    for (name, count) in block.device_counts() {
+        let Some(left) = host.devices_left.get(name) else {
+            return Err(format!("offers no device '{name}'"));
+        };
+        if count > *left {
+            let all = host.spec.devices_named(name).count();
+            return Err(format!(
+                "has {left} of {all} devices '{name}' left, {count} needed"
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn room(
     needs: HostResources,
     spec: &LibvirtHostSpec,
@@ -255,8 +274,11 @@ fn classes(block: &Normalized) -> BTreeSet<&str> {
 
 #[cfg(test)]
 mod tests {
-    use common::api::choice::GroupScope;
-    use common::api::normalized::{NormalizedGroup, NormalizedPlacement};
+    use common::api::choice::{DeviceKind, GroupScope};
+    use common::api::libvirt_host::HostDevices;
+    use common::api::normalized::{
+        NormalizedDevice, NormalizedGroup, NormalizedHardware, NormalizedPlacement,
+    };
 
     use super::*;
     use crate::access::Pool;
@@ -289,8 +311,22 @@ mod tests {
                 ..Snapshot::default()
             })),
             allocated: NO_RESOURCES,
+            devices_left: BTreeMap::new(),
             groups: vec![],
         }
+    }
+
+    /// A device that a guest has for itself.
+    fn gpu() -> Option<NormalizedHardware> {
+        let device = NormalizedDevice {
+            device_name: "a.b/gpu".into(),
+            kind: DeviceKind::Pci,
+            name: "gpu".into(),
+        };
+        Some(NormalizedHardware {
+            devices: vec![device],
+            ..NormalizedHardware::default()
+        })
     }
 
     fn why(block: &Normalized, host: Candidate) -> String {
@@ -367,13 +403,27 @@ mod tests {
                 .unwrap_err()
                 .contains("create one")
         );
-        let table: [(&str, Change); 13] = [
+        let table: [(&str, Change); 15] = [
             ("cannot be reached (no route)", |_, host| {
                 host.snapshot = Err("no route".into());
             }),
             ("is in maintenance", |_, host| {
                 host.spec.maintenance = Some(true);
             }),
+            ("offers no device 'a.b/gpu'", |block, _| {
+                block.hardware = gpu();
+            }),
+            (
+                "has 0 of 2 devices 'a.b/gpu' left, 1 needed",
+                |block, host| {
+                    block.hardware = gpu();
+                    host.devices_left.insert("a.b/gpu".into(), 0);
+                    host.spec.devices = Some(vec![HostDevices {
+                        addresses: vec!["0000:01:00.0".into(), "0000:02:00.0".into()],
+                        name: "a.b/gpu".into(),
+                    }]);
+                },
+            ),
             ("is not schedulable", |_, host| {
                 host.spec.schedulable = Some(false);
             }),

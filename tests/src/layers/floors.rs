@@ -44,6 +44,7 @@ const BASE: &[&str] = &[
     "mac",
     "merge_patch",
     "names",
+    "pci",
     "quantity",
     "url_prefix",
     "userinfo",

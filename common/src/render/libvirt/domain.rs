@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::devices::{Address, Controller, Disk, Nic};
 use super::display::{Display, log_element};
+use super::host_device::HostDevice;
 use super::limits;
 use super::metadata::DomainMetadata;
 use super::xml::Element;
@@ -103,6 +104,8 @@ pub struct Domain {
     pub disks: Vec<Disk>,
     /// Network cards, in the order of the block.
     pub nics: Vec<Nic>,
+    /// Devices of the host, in the order of the block.
+    pub host_devices: Vec<HostDevice>,
     /// Screen and graphics card.
     pub display: Display,
     /// Path of the file with the output of the serial console; `None`: it is not kept.
@@ -306,6 +309,7 @@ impl Domain {
             .child(tablet)
             .children(screen)
             .child(single("video", video))
+            .children(self.host_devices.iter().map(HostDevice::element))
             .child(single("memballoon", balloon))
             .child(single("rng", rng))
             .children(self.tpm.map(tpm))

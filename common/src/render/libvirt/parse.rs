@@ -8,6 +8,7 @@ use super::devices::{Address, Controller, Disk, Nic};
 use super::display::{Display, console_log};
 use super::domain::{Domain, SINGLE_DEVICES, VirtType, WATCHDOG_MODEL, kib};
 use super::limits::has_vcpu_quota;
+use super::host_device::HostDevice;
 use super::metadata::DomainMetadata;
 use super::xml::{self, XmlError, all, attribute, find, text, value};
 use crate::api::choice::{Choice as _, CpuMode, FirmwareType, HugepageSize, WatchdogAction};
@@ -81,6 +82,9 @@ impl Domain {
             nics: nics
                 .filter_map(Result::transpose)
                 .collect::<Result<_, _>>()?,
+            host_devices: all(devices, "hostdev")
+                .filter_map(HostDevice::parse)
+                .collect(),
             display: Display::parse(root, devices),
             console_log: console_log(devices),
             addresses: SINGLE_DEVICES

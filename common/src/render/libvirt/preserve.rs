@@ -8,6 +8,7 @@ use super::build::assign_targets;
 use super::devices::{Controller, Disk, Nic};
 use super::display::Screen;
 use super::domain::Domain;
+use super::host_device::HostDevice;
 
 impl Domain {
     /// This domain, with everything that must stay the same as in the `current` definition: the exact
@@ -47,6 +48,11 @@ impl Domain {
             let is_same = |it: &&Nic| it.alias == nic.alias && it.model == nic.model;
             let old = current.nics.iter().find(is_same);
             nic.address = old.and_then(|old| old.address.clone());
+        }
+        for device in &mut self.host_devices {
+            let is_same = |it: &&HostDevice| it.alias == device.alias;
+            let old = current.host_devices.iter().find(is_same);
+            device.address = old.and_then(|old| old.address.clone());
         }
         self.sorted()
     }

@@ -100,7 +100,7 @@ effects! {
     CpuModel          "resources.cpu.model"         Restart              Restart,
     DedicatedCpu      "resources.cpu.dedicated"     Restart              Refused,
     Hugepages         "resources.memory.hugepages"  Restart              Restart,
-    Devices           "devices"                     Restart              Refused,
+    Devices           "devices"                     Restart              Restart,
     Watchdog          "watchdog"                    Restart              Restart,
     Readiness         "probes.readiness"            Restart              Refused,
     Liveness          "probes.liveness"             Restart              Refused,

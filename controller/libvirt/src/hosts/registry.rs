@@ -17,6 +17,7 @@ use crate::capacity::{
     BoundMachine, allocatable, allocated, fits, granted, less, size_in, smaller,
 };
 use crate::groups::Member;
+use crate::hardware::devices_left;
 use crate::images::fetches::Fetches;
 use crate::libvirt_host::LibvirtHost;
 use crate::placement::Candidate;
@@ -277,7 +278,12 @@ impl Hosts {
             let allocated = snapshot.as_ref().map_or(NO_RESOURCES, |snapshot| {
                 self.allocated(&host, snapshot, caches, None)
             });
+            let devices_left = snapshot.as_ref().map_or_else(
+                |_| BTreeMap::new(),
+                |snapshot| self.devices_left(&host, snapshot, caches),
+            );
             Candidate {
+                devices_left,
                 groups: self.groups(host.name(), caches),
                 name: host.name().to_owned(),
                 labels: host.metadata.labels.clone().unwrap_or_default(),
@@ -303,6 +309,21 @@ impl Hosts {
             })
         });
         members.collect()
+    }
+
+    /// How many devices of each name are left on a host.
+    fn devices_left(
+        &self,
+        host: &LibvirtHost,
+        snapshot: &Snapshot,
+        caches: &Caches,
+    ) -> BTreeMap<String, usize> {
+        let promised = self.promised();
+        let machines = caches.machines.state();
+        let bound = bound_to(&promised, host.name(), &machines);
+        let bound = bound.map(|(machine, place, _)| (machine.uid(), &place.devices));
+        let bound: Vec<_> = bound.collect();
+        devices_left(&host.spec, &snapshot.hardware, bound.iter().copied())
     }
 
     /// What is allocated on a host, without what `except`, the uid of a Machine, has there.

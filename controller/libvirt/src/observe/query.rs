@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::api::libvirt_host::LibvirtHostSpec;
 use common::api::machine::Image;
 use common::api::status::GuestOs;
+use common::pci::PciAddress;
 use common::render::libvirt::{Domain, DomainMetadata, Nic, NicSource, VolumeFormat, is_volume_of};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
@@ -51,6 +52,8 @@ pub(crate) struct HostQuery {
     namespace: String,
     /// Whether a card holds an address.
     has_addresses: bool,
+    /// Whether the Machine is to have devices of the host for itself.
+    has_devices: bool,
     /// Whether the Machine is under deletion.
     deleting: bool,
 }
@@ -66,6 +69,7 @@ pub(crate) struct HostAnswer {
     dhcp: BTreeMap<String, DhcpServer>,
     unusable: BTreeMap<VolumeKey, Unusable>,
     network_faults: Vec<String>,
+    taken_devices: BTreeSet<PciAddress>,
 }
 
 impl HostQuery {
@@ -92,6 +96,7 @@ impl HostQuery {
                 .collect(),
             namespace: machine.namespace().to_owned(),
             has_addresses: !machine.addresses.configs.is_empty(),
+            has_devices: machine.desired().is_some_and(|it| !it.devices().is_empty()),
             deleting: machine.is_deleting(),
         }
     }
@@ -175,6 +180,12 @@ impl HostQuery {
         if !self.deleting {
             answer.look_for_space(host, &self.sizes, self.factor)?;
             answer.read_unusable(host, self.uuid, &self.existing, &self.namespace)?;
+        }
+        if self.has_devices && !self.deleting {
+            let mut all = host.hardware_of_all()?;
+            all.remove(&self.uuid);
+            let devices = all.into_values().flat_map(|other| other.devices);
+            answer.taken_devices.extend(devices);
         }
         answer.read_dhcp(host, self.has_addresses)?;
         answer.read_leases(host)?;
@@ -375,6 +386,7 @@ impl HostAnswer {
             unreadable_pools: self.unreadable_pools,
             space_left: self.space_left,
             unusable: self.unusable,
+            taken_devices: self.taken_devices,
             dhcp: self.dhcp,
             network_faults: self.network_faults,
             switches,

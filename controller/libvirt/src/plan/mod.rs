@@ -19,6 +19,7 @@ pub(crate) mod disks;
 mod display;
 mod existing;
 mod growth;
+mod hardware;
 pub(crate) mod held;
 mod power;
 mod release;

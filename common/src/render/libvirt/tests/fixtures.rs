@@ -13,6 +13,7 @@ use super::super::{
 use crate::api::choice::{DiskBus, MachineType, NicModel};
 use crate::api::normalized::{Normalized, NormalizedDisk, NormalizedNetwork};
 use crate::bounds;
+use crate::pci::PciAddress;
 use crate::render::Identity;
 
 pub(super) const WEB: Identity<'_> = Identity {
@@ -33,6 +34,9 @@ pub(super) struct Case {
     seed: bool,
     /// `<kind> <name> [vlan] [mtu]` by name of the network card.
     attachments: BTreeMap<String, String>,
+    /// Devices of the host by name of the device.
+    #[serde(skip)]
+    pub(super) devices: BTreeMap<String, PciAddress>,
 }
 
 fn folder() -> PathBuf {
@@ -128,6 +132,7 @@ impl Case {
             },
             volumes: &volumes,
             networks: &networks,
+            devices: &self.devices,
             seed: self.seed.then_some(&seed),
             limits: GuestLimits::default(),
         })

@@ -4,6 +4,7 @@
 mod differences;
 mod fixtures;
 mod golden;
+mod host_devices;
 mod limits;
 mod names;
 mod preserve;

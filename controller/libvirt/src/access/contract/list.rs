@@ -89,6 +89,11 @@ pub(super) const CONTRACTS: &[Contract] = &[
         test: volumes::references,
     },
     Contract {
+        name: "devices of the host that domains have",
+        binds: ALL,
+        test: definitions::host_devices,
+    },
+    Contract {
         name: "a running guest's volume is deleted without a check",
         binds: RUNNING,
         test: volumes::deleted_under,

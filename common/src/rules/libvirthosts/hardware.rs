@@ -1,0 +1,61 @@
+//! Hardware that a LibvirtHost offers to single guests.
+
+use std::collections::BTreeMap;
+
+use crate::code::Code;
+use crate::field_path::FieldPath;
+use crate::pci::PciAddress;
+use crate::violation::{Findings, Kind, Violation};
+
+use super::super::form;
+use super::super::rule::{Check, rules};
+use super::{HostIntent, leaf, required_at};
+
+rules! {
+    "libvirthosts" Check::Host(devices), on HOSTS, Always, and [HostFieldRequired, InvalidDeviceName, DuplicateOffer] {
+        Refuse InvalidPciAddress = "A LibvirtHost offers a device whose address is none of a PCI device."
+            because "libvirt finds a device by its address alone; a guest that gets one of another form is not defined."
+            fix "Write the address as `lspci -D` prints it on the host, such as `0000:3b:00.0`."
+            crd All,
+    }
+}
+
+/// The rules about devices, and [`Code::InvalidPciAddress`].
+fn devices(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
+    let mut names = vec![];
+    let mut offered: BTreeMap<&str, &str> = BTreeMap::new();
+    for (index, item) in spec.devices.iter().flatten().enumerate() {
+        let at = |field| FieldPath::item("devices", index, field);
+        let fix = "name the device as Machines name it in deviceName, such as 'nvidia.com/A100'";
+        let name = required_at(leaf(at("name"), item.name.as_deref()), fix, findings);
+        if let Some(text) = name.value
+            && !form::is_resource_name(text)
+        {
+            findings.deny(form::invalid_resource_name(name.path, text));
+        }
+        names.push(name);
+        if item.addresses.as_ref().is_none_or(Vec::is_empty) {
+            let fix = "give the addresses of the devices, as 'lspci -D' prints them on the host";
+            required_at(leaf(at("addresses"), None), fix, findings);
+        }
+        for text in item.addresses.iter().flatten() {
+            pci_address(at("addresses"), text, findings);
+            if let Some(first) = offered.insert(text, name.value.unwrap_or_default()) {
+                let detail = format!("is a device of '{first}' already; offer each device once");
+                let code = Code::DuplicateOffer;
+                let fault = Violation::new(at("addresses"), code, Kind::Duplicate, detail);
+                findings.deny(fault.text(text));
+            }
+        }
+    }
+    form::unique_names(names, Code::DuplicateOffer, findings);
+}
+
+/// Rule [`Code::InvalidPciAddress`].
+fn pci_address(path: FieldPath, text: &str, findings: &mut Findings) {
+    if let Err(error) = text.parse::<PciAddress>() {
+        let detail = error.to_string();
+        let fault = Violation::new(path, Code::InvalidPciAddress, Kind::Invalid, detail);
+        findings.deny(fault.text(text));
+    }
+}
