@@ -73,7 +73,7 @@ fn of_every_machine() -> [Value; 11] {
 }
 
 /// The rules about what a Machine on libvirt does not have.
-fn on_libvirt() -> [Value; 10] {
+fn on_libvirt() -> [Value; 9] {
     [
         on(
             Backend::Libvirt,
@@ -99,11 +99,6 @@ fn on_libvirt() -> [Value; 10] {
             Backend::Libvirt,
             "!has(self.placement) || !has(self.placement.priorityClassName)",
             "no guest gives way to another one on a libvirt host; placement.priorityClassName needs backend: kubevirt",
-        ),
-        on(
-            Backend::Libvirt,
-            "!has(self.resources) || !has(self.resources.cpu) || !has(self.resources.cpu.dedicated) || !self.resources.cpu.dedicated",
-            "a LibvirtHost offers no processors to single machines; resources.cpu.dedicated needs backend: kubevirt",
         ),
         on(
             Backend::Libvirt,

@@ -20,6 +20,7 @@ use super::lenient::{or_absent, readable_items};
 use super::schema;
 use super::status::Condition;
 use crate::bounds;
+use crate::cpu_list::CpuList;
 use crate::pci::PciAddress;
 use crate::quantity::Bytes;
 
@@ -112,6 +113,12 @@ pub struct LibvirtHostSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::HOST_NETWORKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub networks: Option<Vec<HostNetwork>>,
+    /// CPUs of the host for guests with dedicated CPUs: numbers and ranges such as 2-7,10. Each is given to one vCPU at a
+    /// time. All other threads of guests that are started from then on run on the other CPUs; processes of the host that
+    /// are none of libvirt are its administrator's to keep off (isolcpus, cpusets of systemd). Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::CpuListText>")]
+    pub dedicated_cpus: Option<String>,
     /// PCI devices that the host offers to single guests, at most 16 kinds. A guest has its devices for itself, and the
     /// host must not need them. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -130,6 +137,12 @@ impl LibvirtHostSpec {
         let offers = self.storage.iter().flatten();
         let pools = offers.map(|offer| offer.pool.clone());
         pools.chain(self.image_pool.clone()).collect()
+    }
+
+    /// The CPUs for guests with dedicated CPUs; none if the list cannot be read.
+    pub fn dedicated(&self) -> BTreeSet<u32> {
+        let list = self.dedicated_cpus.as_deref().map(str::parse::<CpuList>);
+        list.and_then(Result::ok).unwrap_or_default().0
     }
 
     /// The devices that the host offers by this name; none that cannot be read.

@@ -57,6 +57,8 @@ pub struct HostRow {
     pub console_log_pool: bool,
     /// Namespaces whose Machines may use existing volumes of it.
     pub existing_volumes: BTreeSet<String>,
+    /// How many CPUs it has for guests with dedicated CPUs.
+    pub dedicated_cpus: usize,
     /// How many devices it offers, by name.
     pub devices: BTreeMap<String, usize>,
     /// Whether it emulates TPMs; `None` before the host was reached for the first time.
@@ -77,6 +79,7 @@ impl HostRow {
         spec: LibvirtHostSpec,
         allocatable: Option<HostResources>,
     ) -> Self {
+        let dedicated_cpus = spec.dedicated().len();
         let classes = spec.storage.unwrap_or_default().into_iter();
         let offers = spec.existing_volumes.unwrap_or_default().into_iter();
         let namespaces = offers.flat_map(|offer| offer.namespaces);
@@ -91,6 +94,7 @@ impl HostRow {
             image_pool: spec.image_pool.is_some(),
             console_log_pool: spec.console_log_pool.is_some(),
             existing_volumes: namespaces.collect(),
+            dedicated_cpus,
             devices: devices.map(|(count, name)| (name, count)).collect(),
             tpm: None,
             image_sources: spec.image_sources,
@@ -116,6 +120,7 @@ impl HostRow {
             Need::Images => self.image_pool,
             Need::Tpm => self.tpm != Some(false),
             Need::ExistingVolumes(namespace) => self.existing_volumes.contains(&**namespace),
+            Need::DedicatedCpus(count) => self.dedicated_cpus >= *count,
             Need::Devices { name, count } => self.devices.get(&**name) >= Some(count),
             Need::Source(url) => {
                 self.image_pool && url.check(self.image_sources.as_deref()).is_ok()
@@ -142,6 +147,8 @@ pub enum Need<'a> {
     Tpm,
     /// A pool with existing volumes for the Machines of a namespace.
     ExistingVolumes(Cow<'a, str>),
+    /// CPUs for its vCPUs alone.
+    DedicatedCpus(usize),
     /// Devices of one kind.
     Devices {
         /// Name of the devices.
@@ -186,6 +193,7 @@ impl<'a> Need<'a> {
                     count: fewer,
                 },
             ) => name == other && count >= fewer,
+            (Self::DedicatedCpus(count), Self::DedicatedCpus(fewer)) => count >= fewer,
             _ => self == other,
         }
     }
@@ -218,6 +226,8 @@ impl fmt::Display for Need<'_> {
             Self::ExistingVolumes(namespace) => {
                 write!(f, "existing volumes for namespace '{namespace}'")
             }
+            Self::DedicatedCpus(1) => f.write_str("a dedicated CPU"),
+            Self::DedicatedCpus(count) => write!(f, "{count} dedicated CPUs"),
             Self::Devices { name, count: 1 } => write!(f, "device '{name}'"),
             Self::Devices { name, count } => write!(f, "{count} devices '{name}'"),
             Self::Source(url) => write!(f, "image source '{url}'"),

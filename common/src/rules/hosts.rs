@@ -61,6 +61,10 @@ rules! {
             because "A guest gets a device of its own host, and a host gives each device to one guest. The machine would stay Pending."
             fix "Take a device that the message lists, or add it to `devices` of a LibvirtHost."
             crd Nothing,
+        Refuse DedicatedCpusNotOffered = "The Machine asks for dedicated CPUs, and no LibvirtHost has as many for such guests."
+            because "Each vCPU, up to `maxSockets`, has a CPU of the host for itself. The machine would stay Pending."
+            fix "Ask for fewer vCPUs, drop `dedicated`, or add CPUs to `dedicatedCpus` of a LibvirtHost."
+            crd Nothing,
         Refuse NoHostFits = "Each requirement of the Machine is met by some LibvirtHost, and all of them by none."
             because "A machine runs on one host, with that host's pools and bridges; it would stay Pending."
             fix "Take what one host has, as the message lists, or extend a LibvirtHost. A machine that is bound to a host stays there."
@@ -124,6 +128,7 @@ impl Requirement<'_> {
 
 /// Rules [`Code::NoLibvirtHost`], [`Code::NoHostSelected`], [`Code::NetworkNotOffered`],
 /// [`Code::NoImagePool`], [`Code::TpmNotOffered`], [`Code::VolumesNotOffered`], [`Code::ImageSourceNotAllowed`], [`Code::DeviceNotOffered`],
+/// [`Code::DedicatedCpusNotOffered`],
 /// [`Code::NoHostFits`] and [`Code::HypervEmulated`].
 fn hosts(lookup: &Lookup<'_>, classes: &mut BTreeMap<String, String>, findings: &mut Findings) {
     if lookup.is_on_libvirt() {
@@ -284,6 +289,7 @@ fn requirements<'a>(
     }
     requirements.extend(images::requirements(merged));
     requirements.extend(devices::requirements(merged));
+    requirements.extend(devices::dedicated_cpus(merged));
     requirements.extend(state::requested_tpm(merged).map(|_| Requirement {
         need: Need::Tpm,
         path: state::tpm_path(merged),
@@ -315,7 +321,12 @@ fn needs_of<'a>(block: &'a Normalized, namespace: &str, catalog: &dyn Catalog) -
     let existing = existing.map(|_| Need::existing_volumes(namespace));
     let counts = block.device_counts().into_iter();
     let devices = counts.map(|(name, count)| Need::devices(name, count));
+    let cpus = block
+        .dedicated_cpus()
+        .and_then(|it| usize::try_from(it).ok());
+    let cpus = cpus.map(Need::DedicatedCpus);
     let needs = classes.chain(networks).chain(images).chain(devices);
+    let needs = needs.chain(cpus);
     needs.chain(tpm).chain(existing).collect()
 }
 
@@ -379,6 +390,9 @@ fn not_offered(requirement: &Requirement<'_>, hosts: &[Arc<HostRow>], findings: 
                 "no LibvirtHost offers existing volumes to namespace '{namespace}'; add a pool to existingVolumes of one"
             );
             findings.deny(requirement.fault(Code::VolumesNotOffered, Kind::Forbidden, detail));
+        }
+        Need::DedicatedCpus(count) => {
+            devices::cpus_not_offered(requirement, *count, hosts, findings);
         }
         Need::Devices { name, count } => {
             devices::not_offered(requirement, (name, *count), hosts, findings);
@@ -448,16 +462,14 @@ fn no_host_fits(
         ),
     };
     let fault = match requirement.need {
-        Need::Images | Need::Tpm => {
+        Need::Images | Need::Tpm | Need::DedicatedCpus(_) => {
             Violation::new(requirement.path, Code::NoHostFits, Kind::Forbidden, detail)
         }
         Need::Class(_)
         | Need::Network { .. }
         | Need::Devices { .. }
         | Need::Source(_)
-        | Need::ExistingVolumes(_) => {
-            requirement.fault(Code::NoHostFits, Kind::Invalid, detail)
-        }
+        | Need::ExistingVolumes(_) => requirement.fault(Code::NoHostFits, Kind::Invalid, detail),
     };
     findings.deny(fault);
 }

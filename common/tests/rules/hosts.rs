@@ -120,6 +120,7 @@ pub(crate) fn host_specs() -> Values {
         ("imagePool", names()),
         ("imageSources", sources()),
         ("networks", networks()),
+        ("dedicatedCpus", texts(&["2-7", "1,3"], &["", "7-2", "a"])),
         ("devices", devices()),
         ("limits", limits()),
     ]);

@@ -21,9 +21,9 @@ pub(crate) fn check_domain(
         Precondition::NotBoundElsewhere => guard.check_binding(),
         // The first two are checked where disks and hardware are known, and the call that removes the definition names
         // what is kept.
-        Precondition::ExistingDisksFree
-        | Precondition::HardwareFree
-        | Precondition::StateKept => Ok(()),
+        Precondition::ExistingDisksFree | Precondition::HardwareFree | Precondition::StateKept => {
+            Ok(())
+        }
         // The only other one of these effects: the domain is the Machine's.
         _ => match host.domain(domain_uuid(owner))? {
             None if may_be_absent => Ok(()),
@@ -42,10 +42,11 @@ pub(crate) fn check_domain(
     })
 }
 
-/// Fails if another domain has a device of the host that the domain would have for itself. Each domain could be started at
-/// any time, so one that is off has its devices, too.
+/// Fails if another domain has a device or a CPU of the host that the domain would have for itself. Each domain could be
+/// started at any time, so one that is off has its hardware, too.
 pub(crate) fn check_hardware(host: &mut dyn Connection, own: Uuid, domain: &Domain) -> Result<()> {
-    if domain.host_devices.is_empty() {
+    let cpus = &domain.pinning.dedicated;
+    if domain.host_devices.is_empty() && cpus.is_empty() {
         return Ok(());
     }
     let mut all = host.hardware_of_all()?;
@@ -58,12 +59,20 @@ pub(crate) fn check_hardware(host: &mut dyn Connection, own: Uuid, domain: &Doma
             )));
         }
     }
-    Ok(())
+    let is_taken = |cpu: &&u32| all.values().any(|other| other.cpus.contains(cpu));
+    match cpus.iter().find(is_taken) {
+        None => Ok(()),
+        Some(cpu) => Err(AccessError::Changed(format!(
+            "another domain is pinned to CPU {cpu} of the host"
+        ))),
+    }
 }
 
 /// The definition of a domain; `None`: it is gone. One that cannot be read may have any device.
 pub(crate) fn defined(host: &mut dyn Connection, uuid: Uuid) -> Result<Option<Domain>> {
     let found = host.domain(uuid)?;
-    let defined = found.map(|found| Domain::parse(&found.inactive)).transpose();
+    let defined = found
+        .map(|found| Domain::parse(&found.inactive))
+        .transpose();
     defined.map_err(|error| AccessError::Changed(format!("the domain: {error}")))
 }

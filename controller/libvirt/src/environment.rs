@@ -27,7 +27,7 @@ use crate::access::{AccessError, Connection, Connector as _, Target, VolumeKey};
 use crate::apply::{Job, act};
 use crate::capacity::UNLIMITED;
 use crate::guard::Guard;
-use crate::hardware;
+use crate::hardware::{self, Cpus};
 use crate::images::fetches::{Fetches, ImageState};
 use crate::images::names::{attempt, is_attempt_of, marker, marker_xml};
 use crate::libvirt_host::LibvirtHost;
@@ -128,6 +128,7 @@ pub(crate) fn host_spec() -> LibvirtHostSpec {
         existing_volumes: None,
         image_sources: None,
         networks: Some(vec![network]),
+        dedicated_cpus: None,
         devices: None,
         limits: None,
     }
@@ -263,6 +264,8 @@ impl Environment {
                     let (switches, fetches) = (self.switches(), Fetches::default());
                     let mut view = answer.view(machine, &self.object, switches, &fetches);
                     view.room = self.room;
+                    let cpus = self.host.state().info.cpus;
+                    view.cpus = Cpus::of(&self.object.spec, cpus);
                     view.console_logs.clone_from(&self.console_logs);
                     (view.copies, view.is_copying) = (self.copies.clone(), self.is_copying);
                     Binding::Bound(Box::new(view))
@@ -344,12 +347,18 @@ impl Environment {
             hardware::devices_left(&self.object.spec, taken, std::iter::empty())
         });
         let devices_left = devices_left.unwrap_or_default();
+        let cpus_left = snapshot.as_ref().map(|snapshot| {
+            let cpus = Cpus::of(&self.object.spec, snapshot.info.cpus);
+            hardware::cpus_left(&cpus, &snapshot.hardware, std::iter::empty())
+        });
+        let cpus_left = cpus_left.unwrap_or_default();
         Candidate {
             name: "alpha".into(),
             labels: self.object.metadata.labels.clone().unwrap_or_default(),
             spec: self.object.spec.clone(),
             snapshot,
             allocated: NO_RESOURCES,
+            cpus_left,
             devices_left,
             groups: vec![],
         }

@@ -19,8 +19,9 @@ use controller_core::machine::requested_resources;
 use controller_core::objects::Network;
 
 use crate::access::HostInfo;
-use crate::capacity::allocatable;
+use crate::capacity::{allocatable, beside_dedicated};
 use crate::groups::{Member, Place, beside};
+use crate::hardware::Cpus;
 use crate::offers::{attach, images, is_overlay, source_fault, storage};
 use crate::parts::existing_pool_fault;
 use crate::pool_space::StorageFactor;
@@ -43,6 +44,8 @@ pub(crate) struct Candidate {
     pub(crate) snapshot: Result<Arc<Snapshot>, String>,
     /// What domains on the host and Machines bound to it are allocated.
     pub(crate) allocated: HostResources,
+    /// How many dedicated CPUs are left.
+    pub(crate) cpus_left: u32,
     /// How many devices of each name that it offers are left.
     pub(crate) devices_left: BTreeMap<String, usize>,
     /// Groups of the Machines that are bound to it.
@@ -142,11 +145,12 @@ fn fits(
     hardware(block, &snapshot.info)?;
     devices(block, host)?;
     space(block, &host.spec, snapshot)?;
+    dedicated_cpus(block, host, &snapshot.info)?;
     room(
         requested_resources(block),
         &host.spec,
         &snapshot.info,
-        host.allocated,
+        beside_dedicated(host.allocated, host.cpus_left, block.has_dedicated_cpus()),
     )
 }
 
@@ -235,6 +239,22 @@ fn devices(block: &Normalized, host: &Candidate) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether the host has the CPUs left that the Machine is to have for its vCPUs alone.
+fn dedicated_cpus(block: &Normalized, host: &Candidate, info: &HostInfo) -> Result<(), String> {
+    let needed = block.dedicated_cpus().unwrap_or(0);
+    if needed <= host.cpus_left {
+        return Ok(());
+    }
+    let all = Cpus::of(&host.spec, info.cpus).dedicated.len();
+    Err(match all {
+        0 => "has no dedicated CPUs".to_owned(),
+        all => format!(
+            "has {} of {all} dedicated CPUs left, {needed} are needed",
+            host.cpus_left
+        ),
+    })
+}
+
 fn room(
     needs: HostResources,
     spec: &LibvirtHostSpec,
@@ -311,9 +331,17 @@ mod tests {
                 ..Snapshot::default()
             })),
             allocated: NO_RESOURCES,
+            cpus_left: 0,
             devices_left: BTreeMap::new(),
             groups: vec![],
         }
+    }
+
+    fn dedicated() -> Option<NormalizedHardware> {
+        Some(NormalizedHardware {
+            dedicated_cpu: true,
+            ..NormalizedHardware::default()
+        })
     }
 
     /// A device that a guest has for itself.
@@ -403,12 +431,28 @@ mod tests {
                 .unwrap_err()
                 .contains("create one")
         );
-        let table: [(&str, Change); 15] = [
+        let table: [(&str, Change); 18] = [
             ("cannot be reached (no route)", |_, host| {
                 host.snapshot = Err("no route".into());
             }),
             ("is in maintenance", |_, host| {
                 host.spec.maintenance = Some(true);
+            }),
+            ("has no dedicated CPUs", |block, _| {
+                block.hardware = dedicated();
+            }),
+            (
+                "has 1 of 6 dedicated CPUs left, 2 are needed",
+                |block, host| {
+                    block.hardware = dedicated();
+                    host.spec.dedicated_cpus = Some("2-7".into());
+                    host.cpus_left = 1;
+                },
+            ),
+            // Five dedicated CPUs are free, and no others are.
+            ("has 1 of 8 vCPUs left, 2 are needed", |_, host| {
+                host.spec.dedicated_cpus = Some("3-7".into());
+                (host.cpus_left, host.allocated.cpu) = (5, 2);
             }),
             ("offers no device 'a.b/gpu'", |block, _| {
                 block.hardware = gpu();

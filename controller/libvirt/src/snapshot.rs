@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::render::libvirt::{DomainMetadata, short_id};
 use uuid::Uuid;
 
-use crate::hardware::Taken;
 use crate::access::{DomainState, HostInfo, Network, Pool, VolumeKey};
+use crate::hardware::Taken;
 
 /// What the last poll of a host observed.
 #[derive(Clone, Debug, Default, PartialEq)]

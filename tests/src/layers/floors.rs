@@ -35,6 +35,7 @@ const FLOORS: [&[&[&str]]; 2] = [
 const BASE: &[&str] = &[
     "address",
     "code",
+    "cpu_list",
     "field_path",
     "glob",
     "guest_report",

@@ -89,3 +89,66 @@ async fn a_device_of_a_host_is_given_to_one_machine_at_a_time() {
     let xml = definition(&env, "second").await;
     assert!(xml.contains(SOURCE), "{xml}");
 }
+
+/// The CPUs of the host that each vCPU of a running guest may run on, by the kernel's word: `y` or `-` for each.
+async fn affinities(env: &Environment, name: &str) -> Vec<String> {
+    let domain = env.domain(name).await;
+    let info = env.virsh(&["vcpuinfo", &domain]).await;
+    let lines = info
+        .lines()
+        .filter_map(|line| line.strip_prefix("CPU Affinity:"));
+    lines.map(|text| text.trim().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_dedicated_cpu_of_a_host_runs_one_vcpu() {
+    let Some(env) = Environment::new().await else {
+        return;
+    };
+    let hosts = env.lab.objects(HOST, "");
+    let here = hosts.get("here").await.unwrap();
+    if here["status"]["capacity"]["cpu"].as_u64() < Some(2) {
+        return lab::skip("the host has one CPU only");
+    }
+    let offer = json!({"spec": {"dedicatedCpus": "1"}});
+    hosts.merge("here", &offer).await.unwrap();
+    let dedicated = |cores| json!({"resources": {"cpu": {"cores": cores, "dedicated": true}, "memory": {"size": "256Mi"}}});
+    let two = environment::machine("two", &dedicated(2));
+    wait::until("the webhook to know the CPU", async || {
+        let answer = env.lab.kubectl().apply(&two).await?.refused()?;
+        let why = "no LibvirtHost has more than 1 ('here')";
+        let is_known = answer.contains(why) && answer.contains("[DedicatedCpusNotOffered]");
+        Ok(if is_known { Ok(()) } else { Err(answer) })
+    })
+    .await
+    .unwrap();
+
+    let is_ready = |machine: &Value| condition(machine, "Ready")["status"] == "True";
+    env.apply("pinned", &dedicated(1)).await;
+    env.until("pinned", "to run", is_ready).await;
+    let domain = env.domain("pinned").await;
+    let pins = env.virsh(&["vcpupin", &domain, "--live"]).await;
+    let pins: Vec<_> = pins.split_whitespace().rev().take(2).collect();
+    assert_eq!(pins, ["1", "0"], "vCPU 0 is on CPU 1");
+    let [affinity] = &affinities(&env, "pinned").await[..] else {
+        panic!("{domain} has another number of vCPUs");
+    };
+    assert!(affinity.starts_with("-y"), "{affinity}");
+    assert_eq!(affinity.matches('y').count(), 1, "{affinity}");
+
+    env.apply("second", &dedicated(1)).await;
+    let machines = env.machines();
+    let waits = machines.until_condition("second", "Ready", "False", "NoHostFits");
+    let why = waits.await.unwrap();
+    let why = condition_message(&why, "Ready").unwrap();
+    let lacks = "here: has 0 of 1 dedicated CPUs left, 1 are needed";
+    assert!(why.contains(lacks), "{why}");
+
+    env.apply("other", &json!({})).await;
+    env.until("other", "to run", is_ready).await;
+    for affinity in affinities(&env, "other").await {
+        assert!(affinity.starts_with("y-"), "{affinity}");
+    }
+    env.delete("pinned").await;
+    env.until("second", "to run", is_ready).await;
+}

@@ -9,6 +9,7 @@ use super::host_device::HostDevice;
 use super::identity::{console_log_name, domain_name, domain_uuid};
 use super::limits::{DiskLimits, GuestLimits};
 use super::metadata::DomainMetadata;
+use super::pinning::Pinning;
 use crate::api::choice::{AccessMode, Choice as _, CpuMode, FirmwareType, MachineType, OsFamily};
 use crate::api::normalized::{AnyDisk, Firmware, Normalized, NormalizedMemory};
 use crate::names;
@@ -50,6 +51,8 @@ pub struct DomainInput<'a> {
     pub seed: Option<&'a PoolVolume>,
     /// Folder of the host's pool for logs of consoles; `None`: it has none.
     pub console_logs: Option<&'a str>,
+    /// CPUs of the host that the guest runs on.
+    pub pinning: &'a Pinning,
     /// What the host limits the guest to.
     pub limits: GuestLimits,
 }
@@ -110,6 +113,7 @@ pub fn domain(input: &DomainInput<'_>) -> Domain {
             }),
         addresses: BTreeMap::new(),
         vcpu_quota: input.limits.vcpu_quota,
+        pinning: input.pinning.clone(),
     }
     .sorted()
 }

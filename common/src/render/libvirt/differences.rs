@@ -88,6 +88,8 @@ impl Domain {
         differences.restart("memory.maxSize", current.max_size, desired.max_size);
         let pages = |it: &Self| it.hugepages.map_or("none", |size| size.as_str());
         differences.restart("memory.hugepages", pages(running), pages(self));
+        let (current, desired) = (running.pinning.describe(), self.pinning.describe());
+        differences.restart("cpu.dedicated", current, desired);
         if !self.has_cpu_model_of(running) {
             let model = |it: &Self| {
                 let mode = it.cpu_mode.as_str();

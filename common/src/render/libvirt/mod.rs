@@ -24,6 +24,7 @@ mod iso;
 mod limits;
 mod metadata;
 mod parse;
+mod pinning;
 mod preserve;
 mod seed;
 mod volume;
@@ -50,6 +51,7 @@ pub use metadata::{
     VolumeRecord,
 };
 pub use parse::{Reference, references, written_references};
+pub use pinning::{Pinning, pinned_cpus};
 pub use seed::seed_image;
 pub use volume::{VolumeSpec, volume_xml};
 pub use xml::XmlError;

@@ -7,9 +7,10 @@ use roxmltree::Node;
 use super::devices::{Address, Controller, Disk, Nic};
 use super::display::{Display, console_log};
 use super::domain::{Domain, SINGLE_DEVICES, VirtType, WATCHDOG_MODEL, kib};
-use super::limits::has_vcpu_quota;
 use super::host_device::HostDevice;
+use super::limits::has_vcpu_quota;
 use super::metadata::DomainMetadata;
+use super::pinning::Pinning;
 use super::xml::{self, XmlError, all, attribute, find, text, value};
 use crate::api::choice::{Choice as _, CpuMode, FirmwareType, HugepageSize, WatchdogAction};
 use crate::api::normalized::{
@@ -93,6 +94,7 @@ impl Domain {
                 .chain(watchdog_address)
                 .collect(),
             vcpu_quota: has_vcpu_quota(root),
+            pinning: Pinning::parse(root),
         };
         Ok(domain.sorted())
     }

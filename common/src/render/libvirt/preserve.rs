@@ -73,6 +73,7 @@ impl Domain {
     #[must_use]
     pub fn with_limits_of(mut self, current: &Self) -> Self {
         self.vcpu_quota = current.vcpu_quota;
+        self.pinning.shared.clone_from(&current.pinning.shared);
         for disk in &mut self.disks {
             let mut known = current.disks.iter();
             if let Some(known) = known.find(|it| it.alias == disk.alias) {

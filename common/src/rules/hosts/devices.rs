@@ -1,4 +1,4 @@
-//! Devices that a Machine has for itself, among what LibvirtHosts offer.
+//! Devices and CPUs that a Machine has for itself, among what LibvirtHosts offer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use crate::catalog::{HostRow, Need};
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::Merged;
-use crate::violation::{Findings, Kind};
+use crate::violation::{Findings, Kind, Violation};
 use crate::words::{did_you_mean, nearest_first};
 
-use super::super::{form, hardware};
+use super::super::{form, hardware, sizing};
 use super::Requirement;
 
 /// The devices that a Machine requests, each name once, at the first device of it.
@@ -57,4 +57,41 @@ pub(super) fn not_offered(
         format!("{nearest}no LibvirtHost offers it; devices of LibvirtHosts: {known}")
     };
     findings.deny(requirement.fault(Code::DeviceNotOffered, Kind::Invalid, detail));
+}
+
+/// The CPUs that a Machine requests for its vCPUs alone. Counts that are out of their range are reported as such.
+pub(super) fn dedicated_cpus<'a>(merged: &Merged<'a>) -> Option<Requirement<'a>> {
+    let dedicated = hardware::dedicated(merged);
+    let [cores, threads, sockets, most] = sizing::cpu_leaves(merged).map(|leaf| leaf.value);
+    let sockets = sockets.unwrap_or(1).max(most.unwrap_or(1));
+    let counts = [cores.unwrap_or(1), threads.unwrap_or(1), sockets];
+    let counts = counts.map(|count| usize::try_from(count).unwrap_or(0));
+    let count = counts.into_iter().fold(1, usize::saturating_mul);
+    (dedicated.value == Some(true)).then_some(Requirement {
+        need: Need::DedicatedCpus(count),
+        path: dedicated.path,
+        value: None,
+    })
+}
+
+/// Rule [`Code::DedicatedCpusNotOffered`].
+pub(super) fn cpus_not_offered(
+    requirement: &Requirement<'_>,
+    count: usize,
+    hosts: &[Arc<HostRow>],
+    findings: &mut Findings,
+) {
+    let offering = hosts.iter().filter(|host| host.dedicated_cpus > 0);
+    let most = offering.rev().max_by_key(|host| host.dedicated_cpus);
+    let detail = if let Some(host) = most {
+        format!(
+            "{count} are needed for all vCPUs up to maxSockets, and no LibvirtHost has more than {} ('{}'); ask for fewer vCPUs, or add CPUs to dedicatedCpus of a LibvirtHost",
+            host.dedicated_cpus, host.name
+        )
+    } else {
+        "no LibvirtHost has CPUs for single guests; set dedicatedCpus of one, or drop it".to_owned()
+    };
+    let code = Code::DedicatedCpusNotOffered;
+    let fault = Violation::new(requirement.path, code, Kind::Forbidden, detail);
+    findings.deny(fault);
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::bounds::CPU_LIST_MAX;
 use crate::code::Code;
+use crate::cpu_list::CpuList;
 use crate::field_path::FieldPath;
 use crate::pci::PciAddress;
 use crate::violation::{Findings, Kind, Violation};
@@ -18,6 +20,29 @@ rules! {
             fix "Write the address as `lspci -D` prints it on the host, such as `0000:3b:00.0`."
             crd All,
     }
+    "libvirthosts" Check::Host(dedicated_cpus), on HOSTS, Always {
+        Refuse InvalidCpuList = "The CPUs that a LibvirtHost offers are no list of CPUs."
+            because "Guests are pinned to these CPUs, and all others are kept off them."
+            fix "Write numbers and ranges, such as `\"2-7,10\"`."
+            crd Some,
+    }
+}
+
+/// Rule [`Code::InvalidCpuList`].
+fn dedicated_cpus(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
+    let Some(text) = spec.dedicated_cpus.as_deref() else {
+        return;
+    };
+    let detail = match text.parse::<CpuList>() {
+        Err(error) => error.to_string(),
+        Ok(_) if text.len() > CPU_LIST_MAX => {
+            format!("must have at most {CPU_LIST_MAX} characters; write ranges")
+        }
+        Ok(_) => return,
+    };
+    let path = FieldPath::field("dedicatedCpus");
+    let fault = Violation::new(path, Code::InvalidCpuList, Kind::Invalid, detail);
+    findings.deny(fault.text(text));
 }
 
 /// The rules about devices, and [`Code::InvalidPciAddress`].

@@ -23,6 +23,7 @@ pub(crate) struct HostIntent {
     pub(crate) existing_volumes: Option<Vec<ExistingVolumesIntent>>,
     pub(crate) image_sources: Option<Vec<String>>,
     pub(crate) networks: Option<Vec<NetworkIntent>>,
+    pub(crate) dedicated_cpus: Option<String>,
     pub(crate) devices: Option<Vec<DevicesIntent>>,
     pub(crate) limits: Option<LimitsIntent>,
 }

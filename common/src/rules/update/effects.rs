@@ -98,7 +98,7 @@ effects! {
     MemorySize        "resources.memory.size"       LiveOrRestart        LiveOrRestart,
     MaxMemorySize     "resources.memory.maxSize"    Restart              Restart,
     CpuModel          "resources.cpu.model"         Restart              Restart,
-    DedicatedCpu      "resources.cpu.dedicated"     Restart              Refused,
+    DedicatedCpu      "resources.cpu.dedicated"     Restart              Restart,
     Hugepages         "resources.memory.hugepages"  Restart              Restart,
     Devices           "devices"                     Restart              Restart,
     Watchdog          "watchdog"                    Restart              Restart,

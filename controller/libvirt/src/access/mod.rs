@@ -41,8 +41,8 @@ use common::api::status::GuestOs;
 pub(crate) use error::AccessError;
 pub(crate) use target::{Credentials, Target};
 pub(crate) use types::{
-    DhcpHost, DhcpServer, DomainDetail, DomainDisks, DomainHardware, DomainState, FirmwareState, HostInfo, Lease,
-    Network, Pool, Shutdown, State, Volume, VolumeKey, shutoff,
+    DhcpHost, DhcpServer, DomainDetail, DomainDisks, DomainHardware, DomainState, FirmwareState,
+    HostInfo, Lease, Network, Pool, Shutdown, State, Volume, VolumeKey, shutoff,
 };
 use uuid::Uuid;
 pub(crate) use worker::{Host, Worker};

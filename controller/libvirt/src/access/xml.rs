@@ -5,7 +5,9 @@ use std::fmt::Display;
 use std::net::Ipv4Addr;
 
 use common::address::Cidr;
-use common::render::libvirt::{Reference, pci_devices, references, written_references};
+use common::render::libvirt::{
+    Reference, pci_devices, pinned_cpus, references, written_references,
+};
 use roxmltree::{Document, Node};
 
 use super::raw_disk::as_it_is;
@@ -48,6 +50,7 @@ pub(super) fn sources(domain: &str) -> Result<DomainSources> {
 pub(super) fn hardware(domain: &str) -> Result<DomainHardware> {
     Ok(DomainHardware {
         devices: pci_devices(domain).map_err(|error| refused(&error))?,
+        cpus: pinned_cpus(domain).map_err(|error| refused(&error))?,
     })
 }
 

@@ -7,17 +7,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::api::libvirt_host::LibvirtHostSpec;
 use common::api::machine::Image;
 use common::api::status::GuestOs;
-use common::pci::PciAddress;
 use common::render::libvirt::{Domain, DomainMetadata, Nic, NicSource, VolumeFormat, is_volume_of};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use uuid::Uuid;
 
 use crate::access::{
-    AccessError, CardAddresses, Connection, DhcpServer, DomainDetail, Volume, VolumeKey,
+    AccessError, CardAddresses, Connection, DhcpServer, DomainDetail, DomainHardware, Volume,
+    VolumeKey,
 };
 use crate::capacity::UNLIMITED;
 use crate::existing_disks::{Others, Unusable};
+use crate::hardware::Cpus;
 use crate::images::fetches::{FetchKey, Fetches, ImageState};
 use crate::images::names::{image_volume, is_attempt_of, marker};
 use crate::libvirt_host::LibvirtHost;
@@ -52,8 +53,8 @@ pub(crate) struct HostQuery {
     namespace: String,
     /// Whether a card holds an address.
     has_addresses: bool,
-    /// Whether the Machine is to have devices of the host for itself.
-    has_devices: bool,
+    /// Whether the Machine is to have devices or CPUs of the host for itself.
+    has_hardware: bool,
     /// Whether the Machine is under deletion.
     deleting: bool,
 }
@@ -69,7 +70,7 @@ pub(crate) struct HostAnswer {
     dhcp: BTreeMap<String, DhcpServer>,
     unusable: BTreeMap<VolumeKey, Unusable>,
     network_faults: Vec<String>,
-    taken_devices: BTreeSet<PciAddress>,
+    taken: DomainHardware,
 }
 
 impl HostQuery {
@@ -96,7 +97,9 @@ impl HostQuery {
                 .collect(),
             namespace: machine.namespace().to_owned(),
             has_addresses: !machine.addresses.configs.is_empty(),
-            has_devices: machine.desired().is_some_and(|it| !it.devices().is_empty()),
+            has_hardware: machine
+                .desired()
+                .is_some_and(|block| block.has_dedicated_cpus() || !block.devices().is_empty()),
             deleting: machine.is_deleting(),
         }
     }
@@ -181,11 +184,11 @@ impl HostQuery {
             answer.look_for_space(host, &self.sizes, self.factor)?;
             answer.read_unusable(host, self.uuid, &self.existing, &self.namespace)?;
         }
-        if self.has_devices && !self.deleting {
+        if self.has_hardware && !self.deleting {
             let mut all = host.hardware_of_all()?;
             all.remove(&self.uuid);
-            let devices = all.into_values().flat_map(|other| other.devices);
-            answer.taken_devices.extend(devices);
+            let others = all.into_values();
+            answer.taken = others.fold(DomainHardware::default(), DomainHardware::joined);
         }
         answer.read_dhcp(host, self.has_addresses)?;
         answer.read_leases(host)?;
@@ -386,7 +389,8 @@ impl HostAnswer {
             unreadable_pools: self.unreadable_pools,
             space_left: self.space_left,
             unusable: self.unusable,
-            taken_devices: self.taken_devices,
+            taken: self.taken,
+            cpus: Cpus::default(),
             dhcp: self.dhcp,
             network_faults: self.network_faults,
             switches,

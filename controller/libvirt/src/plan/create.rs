@@ -7,7 +7,6 @@ use common::api::choice::VirtType as DeclaredVirtType;
 use common::api::libvirt_host::LibvirtHostSpec;
 use common::api::normalized::Normalized;
 use common::host_uri::{Driver, HostUri};
-use common::pci::PciAddress;
 use common::render::libvirt::{
     CpuMode, Domain, DomainInput as Desired, DomainMetadata, NicAttachment, PoolVolume, SeedRecord,
     VirtType, VolumeFormat, domain,
@@ -16,7 +15,7 @@ use common::render::libvirt::{
 use super::action::{Action, Plan};
 use super::dhcp::reserve;
 use super::display::display;
-use super::hardware::devices;
+use super::hardware::{Hardware, hardware};
 use super::power::{Power, power, starts};
 use super::release::{kept_records, kept_volumes, releases};
 use super::room::room;
@@ -132,8 +131,8 @@ fn on<'a>(
     let room = room(block, view, observed.hold.as_ref());
     let block = room.block.as_ref().unwrap_or(block);
     findings.no_room = room.fault;
-    let devices = devices(block, view);
-    if let Err(fault) = &devices {
+    let hardware = hardware(block, view);
+    if let Err(fault) = &hardware {
         findings.no_room.get_or_insert_with(|| fault.clone());
         // A guest that runs keeps what it has, and one that is off is not started.
         if guest.is_some_and(|guest| !guest.state.active()) {
@@ -155,7 +154,7 @@ fn on<'a>(
     let volumes = volumes(machine, block, view, observed.hold.is_some(), now);
     findings.no_room = findings.no_room.or_else(|| volumes.no_room.clone());
     let seed = seed(machine, block, view, observed, now);
-    let held = devices.is_err()
+    let held = hardware.is_err()
         || findings.network.fault.is_some()
         || volumes.outcome.fault.is_some()
         || volumes.import.is_some()
@@ -164,12 +163,12 @@ fn on<'a>(
     findings.network.worsen(network_fault(view));
     findings.guest.worsen(seed.fault);
     let (seed, writes_seed) = (seed.desired, seed.action);
-    let devices = devices.as_ref().ok().filter(|_| !held);
-    let mut desired = devices.map(|devices| {
+    let hardware = hardware.as_ref().ok().filter(|_| !held);
+    let mut desired = hardware.map(|hardware| {
         let attachments = Attachments {
             volumes: &volumes,
             networks: &attached,
-            devices,
+            hardware,
             seed: seed.as_ref(),
             starts: guest.is_some_and(|guest| starts(machine, block, guest, now)),
         };
@@ -338,7 +337,7 @@ fn failed(host: &str) -> Fault {
 struct Attachments<'a> {
     volumes: &'a Volumes,
     networks: &'a BTreeMap<String, NicAttachment>,
-    devices: &'a BTreeMap<String, PciAddress>,
+    hardware: &'a Hardware,
     seed: Option<&'a SeedRecord>,
     /// Whether the next step starts the guest.
     starts: bool,
@@ -411,7 +410,7 @@ fn render(
     let Attachments {
         volumes,
         networks,
-        devices,
+        hardware,
         seed,
         starts,
     } = *attachments;
@@ -427,7 +426,8 @@ fn render(
         cpu_mode: cpu_mode(&view.spec),
         volumes: &volumes.placed,
         networks,
-        devices,
+        devices: &hardware.devices,
+        pinning: &hardware.pinning,
         seed: seed_at.as_ref(),
         console_logs: view.console_logs.as_deref(),
         limits: guest_limits(&view.spec),

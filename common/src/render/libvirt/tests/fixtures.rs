@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::super::{
     CpuMode, Domain, DomainInput, DomainMetadata, GuestLimits, Intent, IntentKind, NicAttachment,
-    NicPolicy, NicSource, PoolVolume, VirtType, VolumeFormat, domain, volume_name,
+    NicPolicy, NicSource, Pinning, PoolVolume, VirtType, VolumeFormat, domain, volume_name,
 };
 use crate::api::choice::{DiskBus, MachineType, NicModel};
 use crate::api::normalized::{Normalized, NormalizedDisk, NormalizedNetwork};
@@ -37,6 +37,8 @@ pub(super) struct Case {
     /// Devices of the host by name of the device.
     #[serde(skip)]
     pub(super) devices: BTreeMap<String, PciAddress>,
+    #[serde(skip)]
+    pub(super) pinning: Pinning,
 }
 
 fn folder() -> PathBuf {
@@ -133,6 +135,7 @@ impl Case {
             volumes: &volumes,
             networks: &networks,
             devices: &self.devices,
+            pinning: &self.pinning,
             seed: self.seed.then_some(&seed),
             limits: GuestLimits::default(),
         })

@@ -46,7 +46,10 @@ fn devices_render_to_xml_that_libvirts_schema_accepts_and_are_read_again() {
         assert!(xml.contains(part), "{part}\n{xml}");
     }
     let found = pci_devices(&xml).unwrap();
-    assert_eq!(found, BTreeSet::from([at("0000:3b:00.0"), at("0001:af:1f.7")]));
+    assert_eq!(
+        found,
+        BTreeSet::from([at("0000:3b:00.0"), at("0001:af:1f.7")])
+    );
     assert_eq!(Domain::parse(&xml), Ok(domain));
 }
 
@@ -71,7 +74,10 @@ fn devices_of_others_are_found_in_whichever_way_they_are_given() {
         <controller type='pci' index='1'><address type='pci' domain='0x0000' bus='0x00' slot='0x01' function='0x0'/></controller>\
         </devices></domain>";
     let found = pci_devices(xml).unwrap();
-    assert_eq!(found, BTreeSet::from([at("0000:04:10.2"), at("0000:05:00.0")]));
+    assert_eq!(
+        found,
+        BTreeSet::from([at("0000:04:10.2"), at("0000:05:00.0")])
+    );
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod golden;
 mod host_devices;
 mod limits;
 mod names;
+mod pinning;
 mod preserve;
 mod properties;
 mod real;

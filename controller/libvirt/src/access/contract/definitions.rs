@@ -72,6 +72,19 @@ pub(super) fn host_devices(on: &mut TestHost) {
     assert_eq!((device.name(), device.source), ("gpu", source));
 }
 
+pub(super) fn pinning(on: &mut TestHost) {
+    let (_, text) = on.domain("pinned", "");
+    let uuid = on.defined("pinned", "");
+    let tune = "</vcpu><cputune><vcpupin vcpu='0' cpuset='0'/></cputune>";
+    assert!(text.contains("</vcpu>"), "{text}");
+    on.host.define(&text.replace("</vcpu>", tune)).unwrap();
+    let all = on.host.hardware_of_all().unwrap();
+    assert_eq!(all[&uuid].cpus, [0].into());
+    let found = on.host.domain(uuid).unwrap().unwrap();
+    let defined = Domain::parse(&found.inactive).unwrap();
+    assert_eq!(defined.pinning.dedicated, [0]);
+}
+
 pub(super) fn dhcp(on: &mut TestHost) {
     let networks = on.host.networks().unwrap();
     let Some(network) = networks.iter().find(|it| it.name == "default") else {

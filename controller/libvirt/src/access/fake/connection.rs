@@ -14,8 +14,8 @@ use super::{Agent, FakeDomain, FakeLibvirt, HostState, MACHINES, When, dhcp, edi
 use crate::access::types::shutoff;
 use crate::access::{
     AccessError, CardAddresses, Connection, DhcpHost, DhcpServer, DomainDetail, DomainDisks,
-    DomainHardware, DomainState, FirmwareState, HostInfo, Lease, Network, Pool, Result, Shutdown, State, Volume,
-    xml,
+    DomainHardware, DomainState, FirmwareState, HostInfo, Lease, Network, Pool, Result, Shutdown,
+    State, Volume, xml,
 };
 
 /// Why a running guest runs: it was booted (virDomainRunningReason).

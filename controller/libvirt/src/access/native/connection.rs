@@ -23,7 +23,8 @@ use super::read::{self, ARCHITECTURE, ELEMENT, existing, volume};
 use crate::access::xml::GuestHardware;
 use crate::access::{
     AccessError, CardAddresses, Connection, DhcpHost, DhcpServer, DomainDetail, DomainDisks,
-    DomainHardware, DomainState, FirmwareState, HostInfo, Lease, Network, Pool, Result, Shutdown, Volume, xml,
+    DomainHardware, DomainState, FirmwareState, HostInfo, Lease, Network, Pool, Result, Shutdown,
+    Volume, xml,
 };
 
 /// Limit in seconds for an answer of a guest's agent. A frozen agent would otherwise block the connection for ever.

@@ -1,4 +1,4 @@
-//! Devices of the host that the guest has for itself.
+//! Devices and CPUs of the host that the guest has for itself.
 
 use common::api::choice::{DeviceKind, Phase};
 use common::api::libvirt_host::HostDevices;
@@ -147,4 +147,91 @@ fn no_effect_gives_a_device_to_the_guest_that_another_domain_has_by_then() {
         assert_eq!(phase(&env), Some(Phase::Running));
         assert!(defined(&env).contains(SECOND), "{}", defined(&env));
     }
+}
+
+/// A Machine with two dedicated CPUs, on a host that has three.
+fn with_cpus() -> Environment {
+    let mut block = block();
+    block.hardware = Some(NormalizedHardware {
+        dedicated_cpu: true,
+        ..NormalizedHardware::default()
+    });
+    let mut env = Environment::new(block);
+    env.object.spec.dedicated_cpus = Some("2-4".into());
+    env
+}
+
+/// Somebody defines another domain that is pinned to a CPU.
+fn pin_foreign(env: &Environment, cpu: u32) {
+    let uuid = Uuid::from_u128(1);
+    let xml = format!(
+        "<domain><name>theirs</name><uuid>{uuid}</uuid><cputune><vcpupin vcpu='0' cpuset='{cpu}'/></cputune><devices/></domain>"
+    );
+    env.connection().unwrap().define(&xml).unwrap();
+}
+
+#[test]
+fn each_vcpu_is_pinned_to_a_cpu_of_its_own_and_stays_there() {
+    let mut env = with_cpus();
+    pin_foreign(&env, 2);
+    env.settle();
+    assert_eq!(phase(&env), Some(Phase::Running));
+    let xml = defined(&env);
+    for part in [
+        "<vcpu cpuset='0-1,5-7' current='2'>",
+        "<vcpupin vcpu='0' cpuset='3'/>",
+        "<vcpupin vcpu='1' cpuset='4'/>",
+    ] {
+        assert!(xml.contains(part), "{part}\n{xml}");
+    }
+    env.host.state().domains.remove(&Uuid::from_u128(1));
+    let calls = env.host.calls().len();
+    assert_eq!(env.settle(), [""; 0]);
+    assert_eq!(env.host.calls().len(), calls);
+    env.edit(|block| block.hardware = None);
+    env.settle();
+    let change = &env.machine().status.pending_changes[0];
+    assert_eq!(
+        (&*change.field, &*change.action),
+        ("cpu.dedicated", "Restart")
+    );
+    assert_eq!((&*change.current, &*change.desired), ("CPUs 3-4", "none"));
+}
+
+#[test]
+fn no_effect_pins_the_guest_to_a_cpu_that_another_domain_has_by_then() {
+    let mut env = with_cpus();
+    let action = loop {
+        let plan = env.plan().unwrap();
+        let mut actions = plan.actions.iter();
+        if let Some(action) = actions.find(|it| matches!(it, Action::Define(_))) {
+            break action.clone();
+        }
+        env.pass_until(1);
+    };
+    pin_foreign(&env, 3);
+    let outcome = env.step(&Step::Act(&action));
+    let why = "another domain is pinned to CPU 3 of the host";
+    assert_eq!(outcome, Err(AccessError::Changed(why.into())));
+    env.settle();
+    assert!(defined(&env).contains("<vcpupin vcpu='0' cpuset='2'/>"));
+    assert!(defined(&env).contains("<vcpupin vcpu='1' cpuset='4'/>"));
+}
+
+#[test]
+fn a_guest_without_dedicated_cpus_runs_on_the_others_from_its_next_start() {
+    let mut env = Environment::new(block());
+    env.settle();
+    assert!(
+        defined(&env).contains("<vcpu current='2'>"),
+        "{}",
+        defined(&env)
+    );
+    env.object.spec.dedicated_cpus = Some("2-4".into());
+    assert_eq!(env.settle(), [""; 0]);
+    env.host.guest_shuts_down(domain_uuid(UID));
+    env.settle();
+    let xml = defined(&env);
+    assert!(xml.contains("<vcpu cpuset='0-1,5-7' current='2'>"), "{xml}");
+    assert_eq!(times(&env, "start"), 2);
 }
