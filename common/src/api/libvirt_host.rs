@@ -385,7 +385,8 @@ pub struct LibvirtHostStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub capacity: Option<HostResources>,
-    /// CPUs and memory for all Machines together: (capacity − reserved) × overcommit.
+    /// CPUs and memory for all Machines together: (capacity − reserved) × overcommit. Each CPU of spec.dedicatedCpus counts
+    /// as one, whatever is reserved and overcommitted.
     #[serde(
         default,
         deserialize_with = "or_absent",

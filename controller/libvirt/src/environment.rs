@@ -344,7 +344,7 @@ impl Environment {
             });
         let devices_left = snapshot.as_ref().map(|snapshot| {
             let taken = &snapshot.hardware;
-            hardware::devices_left(&self.object.spec, taken, std::iter::empty())
+            hardware::devices_left(&self.object.spec, taken, &[])
         });
         let devices_left = devices_left.unwrap_or_default();
         let cpus_left = snapshot.as_ref().map(|snapshot| {

@@ -100,10 +100,10 @@ pub(crate) fn pins(
 
 /// How many devices of each name are left on a host. `machines`: uids of the Machines that are bound to it, each with the
 /// devices that it is to have.
-pub(crate) fn devices_left<'m>(
+pub(crate) fn devices_left(
     spec: &LibvirtHostSpec,
     taken: &Taken,
-    machines: impl Iterator<Item = (&'m str, &'m DeviceCounts)> + Clone,
+    machines: &[(&str, &DeviceCounts)],
 ) -> BTreeMap<String, usize> {
     let kinds = spec.devices.iter().flatten();
     let left = kinds.map(|kind| {
@@ -112,7 +112,7 @@ pub(crate) fn devices_left<'m>(
         let all = taken.values().flat_map(|hardware| &hardware.devices);
         let all: BTreeSet<_> = all.collect();
         let free = offered.iter().filter(|it| !all.contains(it)).count();
-        let promised = machines.clone().map(|(uid, devices)| {
+        let promised = machines.iter().map(|(uid, devices)| {
             let wanted = devices.get(kind.name.as_str()).copied().unwrap_or(0);
             wanted.saturating_sub(taken.get(&domain_uuid(uid)).map_or(0, has))
         });
@@ -210,7 +210,8 @@ mod tests {
         ]);
         let left = |machines: &[(&str, DeviceCounts)]| {
             let machines = machines.iter().map(|(uid, counts)| (*uid, counts));
-            let left = devices_left(&spec(), &taken, machines);
+            let machines: Vec<_> = machines.collect();
+            let left = devices_left(&spec(), &taken, &machines);
             (left["a.b/gpu"], left["a.b/nic"])
         };
         assert_eq!(left(&[]), (2, 0));

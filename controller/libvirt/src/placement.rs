@@ -337,24 +337,24 @@ mod tests {
         }
     }
 
-    fn dedicated() -> Option<NormalizedHardware> {
-        Some(NormalizedHardware {
+    fn dedicated() -> NormalizedHardware {
+        NormalizedHardware {
             dedicated_cpu: true,
             ..NormalizedHardware::default()
-        })
+        }
     }
 
     /// A device that a guest has for itself.
-    fn gpu() -> Option<NormalizedHardware> {
+    fn gpu() -> NormalizedHardware {
         let device = NormalizedDevice {
             device_name: "a.b/gpu".into(),
             kind: DeviceKind::Pci,
             name: "gpu".into(),
         };
-        Some(NormalizedHardware {
+        NormalizedHardware {
             devices: vec![device],
             ..NormalizedHardware::default()
-        })
+        }
     }
 
     fn why(block: &Normalized, host: Candidate) -> String {
@@ -439,12 +439,12 @@ mod tests {
                 host.spec.maintenance = Some(true);
             }),
             ("has no dedicated CPUs", |block, _| {
-                block.hardware = dedicated();
+                block.hardware = Some(dedicated());
             }),
             (
                 "has 1 of 6 dedicated CPUs left, 2 are needed",
                 |block, host| {
-                    block.hardware = dedicated();
+                    block.hardware = Some(dedicated());
                     host.spec.dedicated_cpus = Some("2-7".into());
                     host.cpus_left = 1;
                 },
@@ -455,12 +455,12 @@ mod tests {
                 (host.cpus_left, host.allocated.cpu) = (5, 2);
             }),
             ("offers no device 'a.b/gpu'", |block, _| {
-                block.hardware = gpu();
+                block.hardware = Some(gpu());
             }),
             (
                 "has 0 of 2 devices 'a.b/gpu' left, 1 needed",
                 |block, host| {
-                    block.hardware = gpu();
+                    block.hardware = Some(gpu());
                     host.devices_left.insert("a.b/gpu".into(), 0);
                     host.spec.devices = Some(vec![HostDevices {
                         addresses: vec!["0000:01:00.0".into(), "0000:02:00.0".into()],

@@ -328,7 +328,7 @@ impl Hosts {
         let bound = bound_to(&promised, host.name(), &machines);
         let bound = bound.map(|(machine, place, _)| (machine.uid(), &place.devices));
         let bound: Vec<_> = bound.collect();
-        devices_left(&host.spec, &snapshot.hardware, bound.iter().copied())
+        devices_left(&host.spec, &snapshot.hardware, &bound)
     }
 
     /// What is allocated on a host, without what `except`, the uid of a Machine, has there.

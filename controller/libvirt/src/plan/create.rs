@@ -132,13 +132,7 @@ fn on<'a>(
     let block = room.block.as_ref().unwrap_or(block);
     findings.no_room = room.fault;
     let hardware = hardware(block, view);
-    if let Err(fault) = &hardware {
-        findings.no_room.get_or_insert_with(|| fault.clone());
-        // A guest that runs keeps what it has, and one that is off is not started.
-        if guest.is_some_and(|guest| !guest.state.active()) {
-            findings.guest = fault.clone().into();
-        }
-    }
+    findings.add_lack(hardware.as_ref().err(), guest);
     if guest.is_some_and(|guest| !guest.belongs_to(machine)) {
         findings.guest = name_conflict(&view.host).into();
         return report(machine, observed, now, &findings, vec![]);
@@ -183,9 +177,8 @@ fn on<'a>(
     // Each seed is a volume of its own: none is written before the domain can be defined with it.
     steps.actions.extend(writes_seed.filter(|_| !held));
     let is_refused = refusal.is_some_and(|refusal| refusal.subject == Subject::Guest);
-    if let (Some(desired), Some(running)) =
-        (&desired, guest.and_then(|guest| guest.running.as_ref()))
-    {
+    let running = guest.and_then(|guest| guest.running.as_ref());
+    if let Some((desired, running)) = desired.as_ref().zip(running) {
         findings.changes = desired.differences_from(running);
     }
     let screen = findings.add_display(display(machine, block, view, &observed.password));
@@ -197,19 +190,8 @@ fn on<'a>(
         .actions
         .extend(reservations.filter(|_| guest.is_some()));
     if let Some(guest) = guest {
-        // While the growth is held, no definition is written that would record more.
-        let metadata = desired
-            .as_ref()
-            .filter(|_| observed.hold.is_none())
-            .and_then(|desired| desired.metadata.as_ref())
-            .or(guest.metadata.as_ref());
-        let power = power(
-            machine,
-            block,
-            guest,
-            &metadata.cloned().unwrap_or_default(),
-            now,
-        );
+        let written = desired.as_ref().filter(|_| observed.hold.is_none());
+        let power = power(machine, block, guest, &recorded(written, guest), now);
         findings.add_power(&power, &view.host);
         let reset = findings.add_reset(&power, machine, guest, refusal);
         steps.actions.extend(reset);
@@ -244,6 +226,16 @@ fn on<'a>(
 }
 
 impl Findings<'_> {
+    /// Adds why the guest does not get hardware of the host. A guest that runs keeps what it has, and one that is off is not
+    /// started.
+    fn add_lack(&mut self, lack: Option<&Fault>, guest: Option<&Guest>) {
+        let Some(fault) = lack else { return };
+        self.no_room.get_or_insert_with(|| fault.clone());
+        if guest.is_some_and(|guest| !guest.state.active()) {
+            self.guest = fault.clone().into();
+        }
+    }
+
     /// What to do about a requested reset. A request waits while the guest goes down or comes up.
     fn add_reset(
         &mut self,
@@ -268,6 +260,14 @@ impl Findings<'_> {
             self.guest.worsen(failed(host));
         }
     }
+}
+
+/// What is recorded with a step of power: what the desired domain has. While the growth is held, no definition is written,
+/// and what the guest has stays.
+fn recorded(desired: Option<&Domain>, guest: &Guest) -> DomainMetadata {
+    let desired = desired.and_then(|desired| desired.metadata.as_ref());
+    let recorded = desired.or(guest.metadata.as_ref());
+    recorded.cloned().unwrap_or_default()
 }
 
 /// With the faults of the addresses of network cards.
