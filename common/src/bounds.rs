@@ -78,6 +78,16 @@ pub const HOST_CLASSES_MAX: usize = 64;
 pub const HOST_SOURCES_MAX: usize = 64;
 /// Most networks that a libvirt host offers: one bridge each.
 pub const HOST_NETWORKS_MAX: usize = 256;
+/// Most kinds of devices that a libvirt host offers.
+pub const HOST_DEVICES_MAX: usize = 16;
+/// Most devices of one kind that a libvirt host offers: the virtual functions of a network card, for instance.
+pub const HOST_DEVICE_ADDRESSES_MAX: usize = 64;
+/// Length of the address of a PCI device in characters.
+pub const PCI_ADDRESS_MAX: usize = "0000:00:00.0".len();
+/// Largest number of a CPU of a libvirt host: libvirt's lists have no larger ones.
+pub const HOST_CPU_MAX: u32 = 4095;
+/// Longest list of CPUs in characters: every second one of a large host.
+pub const CPU_LIST_MAX: usize = 1024;
 /// Most operations of a disk per second: more than the fastest drives do.
 pub const DISK_IOPS_MAX: u32 = 1_000_000;
 /// Highest rate of a disk in megabytes per second: more than the fastest drives have.

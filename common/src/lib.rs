@@ -13,6 +13,7 @@
 //! violation   path, code, kind of fault, message    field_path, code, words    parts of messages
 //! quantity    amounts of bytes     mac     MAC addresses     host_uri     URIs of libvirt hosts
 //! address     IP networks and ranges of IP addresses
+//! pci         addresses of PCI devices   cpu_list    lists of CPUs
 //! glob        patterns for names   url_prefix  beginnings of URLs of images   userinfo  passwords in URIs
 //! image_source   where images may come from
 //! names       every name that the product gives or reads              json    JSON in document order
@@ -30,6 +31,7 @@ pub mod api;
 pub mod bounds;
 pub mod catalog;
 pub mod code;
+pub mod cpu_list;
 pub mod field_path;
 pub mod glob;
 pub mod guest_report;
@@ -41,6 +43,7 @@ pub mod mac;
 pub mod merge_patch;
 pub mod names;
 pub mod normalize;
+pub mod pci;
 pub mod quantity;
 pub mod render;
 pub mod rules;

@@ -73,7 +73,7 @@ fn of_every_machine() -> [Value; 11] {
 }
 
 /// The rules about what a Machine on libvirt does not have.
-fn on_libvirt() -> [Value; 10] {
+fn on_libvirt() -> [Value; 9] {
     [
         on(
             Backend::Libvirt,
@@ -99,11 +99,6 @@ fn on_libvirt() -> [Value; 10] {
             Backend::Libvirt,
             "!has(self.placement) || !has(self.placement.priorityClassName)",
             "no guest gives way to another one on a libvirt host; placement.priorityClassName needs backend: kubevirt",
-        ),
-        on(
-            Backend::Libvirt,
-            "(!has(self.devices) || self.devices.size() == 0) && (!has(self.resources) || !has(self.resources.cpu) || !has(self.resources.cpu.dedicated) || !self.resources.cpu.dedicated)",
-            "a LibvirtHost offers neither processors nor devices to single machines; devices and resources.cpu.dedicated need backend: kubevirt",
         ),
         on(
             Backend::Libvirt,
@@ -149,6 +144,14 @@ pub(crate) fn credentials() -> Value {
     rule(
         "has(self.credentialsSecretRef) || !self.uri.matches('^(qemu|test)[+](tls|ssh)://')",
         "a host that is reached by tls or ssh needs credentialsSecretRef",
+    )
+}
+
+/// The rule that a device of a host is offered by one name.
+pub(crate) fn addresses_once() -> Value {
+    rule(
+        "self.all(kind, kind.addresses.all(address, self.exists_one(other, address in other.addresses)))",
+        "a device can be offered by one name only",
     )
 }
 

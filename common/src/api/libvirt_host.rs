@@ -20,6 +20,8 @@ use super::lenient::{or_absent, readable_items};
 use super::schema;
 use super::status::Condition;
 use crate::bounds;
+use crate::cpu_list::CpuList;
+use crate::pci::PciAddress;
 use crate::quantity::Bytes;
 
 /// A host whose libvirt runs Machines. Written by the administrator.
@@ -111,6 +113,17 @@ pub struct LibvirtHostSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::HOST_NETWORKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub networks: Option<Vec<HostNetwork>>,
+    /// CPUs of the host for guests with dedicated CPUs: numbers and ranges such as 2-7,10. Each is given to one vCPU at a
+    /// time. All other threads of guests that are started from then on run on the other CPUs; processes of the host that
+    /// are none of libvirt are its administrator's to keep off (isolcpus, cpusets of systemd). Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::CpuListText>")]
+    pub dedicated_cpus: Option<String>,
+    /// PCI devices that the host offers to single guests, at most 16 kinds. A guest has its devices for itself, and the
+    /// host must not need them. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = bounds::HOST_DEVICES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"], "x-kubernetes-validations" = [cel::addresses_once()]))]
+    pub devices: Option<Vec<HostDevices>>,
     /// Limits of each guest: rates of disks and network cards, time of vCPUs. Default: none. A guest gets
     /// changed ones at its next start.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,6 +145,19 @@ impl LibvirtHostSpec {
         let shared =
             offers.filter_map(|offer| Some((offer.storage_class.clone(), offer.shared()?)));
         shared.collect()
+    }
+
+    /// The CPUs for guests with dedicated CPUs; none if the list cannot be read.
+    pub fn dedicated(&self) -> BTreeSet<u32> {
+        let list = self.dedicated_cpus.as_deref().map(str::parse::<CpuList>);
+        list.and_then(Result::ok).unwrap_or_default().0
+    }
+
+    /// The devices that the host offers by this name; none that cannot be read.
+    pub fn devices_named(&self, name: &str) -> impl Iterator<Item = PciAddress> {
+        let mut offers = self.devices.iter().flatten();
+        let offer = offers.find(|offer| offer.name == name);
+        offer.into_iter().flat_map(HostDevices::addresses)
     }
 
     /// The pool with existing volumes for the Machines of a namespace.
@@ -260,6 +286,26 @@ pub struct ExistingVolumes {
     pub pool: String,
 }
 
+/// PCI devices of one kind that a host offers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HostDevices {
+    /// Addresses of the devices on the host, 1 to 64, as lspci -D prints them: 0000:3b:00.0.
+    #[schemars(with = "Vec<schema::PciAddressText>", length(min = 1, max = bounds::HOST_DEVICE_ADDRESSES_MAX), extend("x-kubernetes-list-type" = "set"))]
+    pub addresses: Vec<String>,
+    /// Name that Machines give in devices[].deviceName: a domain of the vendor, '/' and a name, such as
+    /// nvidia.com/A100.
+    #[schemars(with = "schema::ResourceName")]
+    pub name: String,
+}
+
+impl HostDevices {
+    /// The addresses; those that cannot be read are left out.
+    pub fn addresses(&self) -> impl Iterator<Item = PciAddress> {
+        self.addresses.iter().filter_map(|text| text.parse().ok())
+    }
+}
+
 /// A network that a host offers, and the network or bridge behind it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -382,7 +428,8 @@ pub struct LibvirtHostStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub capacity: Option<HostResources>,
-    /// CPUs and memory for all Machines together: (capacity − reserved) × overcommit.
+    /// CPUs and memory for all Machines together: (capacity − reserved) × overcommit. Each CPU of spec.dedicatedCpus counts
+    /// as one, whatever is reserved and overcommitted.
     #[serde(
         default,
         deserialize_with = "or_absent",

@@ -223,6 +223,21 @@ impl Normalized {
         hardware.map_or(&[], |hardware| &hardware.devices)
     }
 
+    /// How many processors the machine has for itself: one for each vCPU that it can get without a restart; `None`: it has
+    /// no dedicated CPUs.
+    pub fn dedicated_cpus(&self) -> Option<u32> {
+        self.has_dedicated_cpus().then(|| self.cpu.most_vcpus())
+    }
+
+    /// How many devices the machine has for itself, by the name of their resource.
+    pub fn device_counts(&self) -> BTreeMap<&str, usize> {
+        let mut counts = BTreeMap::new();
+        for device in self.devices() {
+            *counts.entry(device.device_name.as_str()).or_default() += 1;
+        }
+        counts
+    }
+
     /// What happens to the running guest when its node is drained. Never the cluster's default: it does not depend on how
     /// KubeVirt is configured.
     pub fn on_eviction(&self) -> EvictionStrategy {
@@ -295,6 +310,12 @@ pub struct NormalizedCpu {
 }
 
 impl NormalizedCpu {
+    /// Largest number of vCPUs without a restart: maxSockets × cores × threads.
+    pub fn most_vcpus(&self) -> u32 {
+        let sockets = self.max_sockets.max(self.sockets);
+        Self { sockets, ..*self }.vcpus()
+    }
+
     /// Number of vCPUs: sockets × cores × threads.
     pub fn vcpus(&self) -> u32 {
         self.sockets

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use crate::bounds::{
-    ADDRESS_MAX, CPU_MODEL_MAX, DIGEST_MAX, HOST_URI_MAX, INTERFACE_NAME_MAX, LABEL_KEY_MAX,
-    NAME_MAX, OBJECT_FIELDS_MAX, OBJECT_NAME_MAX, OVERRIDE_PATH_MAX, OVERRIDES_MAX, QUANTITY_MAX,
-    RANGE_MAX, SERIAL_MAX, TEMPLATE_DATA_MAX, TEXT_MAX, TIME_ZONE_MAX, USER_DATA_MAX,
-    VLAN_RANGE_MAX,
+    ADDRESS_MAX, CPU_LIST_MAX, CPU_MODEL_MAX, DIGEST_MAX, HOST_URI_MAX, INTERFACE_NAME_MAX,
+    LABEL_KEY_MAX, NAME_MAX, OBJECT_FIELDS_MAX, OBJECT_NAME_MAX, OVERRIDE_PATH_MAX, OVERRIDES_MAX,
+    PCI_ADDRESS_MAX, QUANTITY_MAX, RANGE_MAX, SERIAL_MAX, TEMPLATE_DATA_MAX, TEXT_MAX,
+    TIME_ZONE_MAX, USER_DATA_MAX, VLAN_RANGE_MAX,
 };
 
 /// DNS label, RFC 1123.
@@ -108,6 +108,10 @@ text_schemas! {
     ResourceGlob = { "minLength": 1, "maxLength": LABEL_KEY_MAX, "pattern": "^[-A-Za-z0-9_./*]+$" }
     /// The path of a field of a VirtualMachine.
     OverridePath = { "minLength": 1, "maxLength": OVERRIDE_PATH_MAX, "pattern": "^spec(\\.[A-Za-z0-9]+)+$" }
+    /// A list of numbers and ranges of CPUs.
+    CpuListText = { "minLength": 1, "maxLength": CPU_LIST_MAX, "pattern": "^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$" }
+    /// The address of a PCI device, as `lspci -D` prints it.
+    PciAddressText = { "maxLength": PCI_ADDRESS_MAX, "pattern": "^[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\\.[0-7]$" }
     /// The name of a Linux bridge.
     BridgeName = { "minLength": 1, "maxLength": INTERFACE_NAME_MAX, "pattern": "^[^\\s/:]+$" }
     /// The URI of a libvirt host.

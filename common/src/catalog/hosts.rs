@@ -57,6 +57,10 @@ pub struct HostRow {
     pub console_log_pool: bool,
     /// Namespaces whose Machines may use existing volumes of it.
     pub existing_volumes: BTreeSet<String>,
+    /// How many CPUs it has for guests with dedicated CPUs.
+    pub dedicated_cpus: usize,
+    /// How many devices it offers, by name.
+    pub devices: BTreeMap<String, usize>,
     /// Whether it emulates TPMs; `None` before the host was reached for the first time.
     pub tpm: Option<bool>,
     /// Prefixes of URLs that it fetches images from; `None`: any that leads to a public address.
@@ -83,9 +87,12 @@ impl HostRow {
     ) -> Self {
         let shared_storage = spec.shared_storage();
         let takes_machines = spec.schedulable != Some(false) && spec.maintenance != Some(true);
+        let dedicated_cpus = spec.dedicated().len();
         let classes = spec.storage.unwrap_or_default().into_iter();
         let offers = spec.existing_volumes.unwrap_or_default().into_iter();
         let namespaces = offers.flat_map(|offer| offer.namespaces);
+        let devices = spec.devices.unwrap_or_default().into_iter();
+        let devices = devices.map(|kind| (kind.addresses().count(), kind.name));
         Self {
             name,
             labels,
@@ -95,6 +102,8 @@ impl HostRow {
             image_pool: spec.image_pool.is_some(),
             console_log_pool: spec.console_log_pool.is_some(),
             existing_volumes: namespaces.collect(),
+            dedicated_cpus,
+            devices: devices.map(|(count, name)| (name, count)).collect(),
             tpm: None,
             image_sources: spec.image_sources,
             shared_storage,
@@ -122,6 +131,8 @@ impl HostRow {
             Need::Images => self.image_pool,
             Need::Tpm => self.tpm != Some(false),
             Need::ExistingVolumes(namespace) => self.existing_volumes.contains(&**namespace),
+            Need::DedicatedCpus(count) => self.dedicated_cpus >= *count,
+            Need::Devices { name, count } => self.devices.get(&**name) >= Some(count),
             Need::Source(url) => {
                 self.image_pool && url.check(self.image_sources.as_deref()).is_ok()
             }
@@ -147,6 +158,15 @@ pub enum Need<'a> {
     Tpm,
     /// A pool with existing volumes for the Machines of a namespace.
     ExistingVolumes(Cow<'a, str>),
+    /// CPUs for its vCPUs alone.
+    DedicatedCpus(usize),
+    /// Devices of one kind.
+    Devices {
+        /// Name of the devices.
+        name: Cow<'a, str>,
+        /// How many.
+        count: usize,
+    },
     /// A source of images.
     Source(SourceUrl),
 }
@@ -166,6 +186,27 @@ impl<'a> Need<'a> {
     /// Existing volumes for a namespace.
     pub fn existing_volumes(namespace: &str) -> Self {
         Self::ExistingVolumes(namespace.to_owned().into())
+    }
+
+    /// Devices of one kind.
+    pub fn devices(name: &'a str, count: usize) -> Self {
+        let name = name.into();
+        Self::Devices { name, count }
+    }
+
+    /// Whether whoever has this has the other, too.
+    pub fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Devices { name, count },
+                Self::Devices {
+                    name: other,
+                    count: fewer,
+                },
+            ) => name == other && count >= fewer,
+            (Self::DedicatedCpus(count), Self::DedicatedCpus(fewer)) => count >= fewer,
+            _ => self == other,
+        }
     }
 
     /// The source of an image; `None` if nothing is fetched, or not by the controller.
@@ -196,6 +237,10 @@ impl fmt::Display for Need<'_> {
             Self::ExistingVolumes(namespace) => {
                 write!(f, "existing volumes for namespace '{namespace}'")
             }
+            Self::DedicatedCpus(1) => f.write_str("a dedicated CPU"),
+            Self::DedicatedCpus(count) => write!(f, "{count} dedicated CPUs"),
+            Self::Devices { name, count: 1 } => write!(f, "device '{name}'"),
+            Self::Devices { name, count } => write!(f, "{count} devices '{name}'"),
             Self::Source(url) => write!(f, "image source '{url}'"),
         }
     }

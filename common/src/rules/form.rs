@@ -254,6 +254,12 @@ pub(crate) fn is_resource_name(text: &str) -> bool {
     text.contains('/') && is_label_key(text)
 }
 
+/// Rule [`Code::InvalidDeviceName`].
+pub(crate) fn invalid_resource_name(at: impl Into<Location>, text: &str) -> Violation {
+    let detail = "must be the domain of the vendor, '/' and a name, such as 'nvidia.com/A100'";
+    Violation::new(at, Code::InvalidDeviceName, Kind::Invalid, detail).text(text)
+}
+
 fn is_label_value(value: &str) -> bool {
     value.is_empty() || is_label_name(value)
 }

@@ -35,9 +35,9 @@ rules! {
             because "Only the resource says which device it is."
             fix "Add `deviceName`, such as `nvidia.com/A100`."
             crd All,
-        Refuse InvalidDeviceName = "The resource of a device cannot be offered by any node."
-            because "Resources of devices have the name of their vendor's domain before a slash."
-            fix "Write the name as `kubectl describe node` shows it, such as `nvidia.com/A100`."
+        Refuse InvalidDeviceName = "The name of a device cannot be one that a node or host offers."
+            because "Names of devices have the domain of their vendor before a slash."
+            fix "Write the name as `kubectl describe node` or the LibvirtHost shows it, such as `nvidia.com/A100`."
             crd All,
         Refuse DuplicateDevice = "Two devices have the same name."
             because "The backend names a device by it."
@@ -195,11 +195,7 @@ fn host_devices(
                 detail,
             ));
         } else if !form::is_resource_name(resource) {
-            let detail =
-                "must be the domain of the vendor, '/' and a name, such as 'nvidia.com/A100'";
-            let code = Code::InvalidDeviceName;
-            let fault = Violation::new(at("deviceName"), code, Kind::Invalid, detail);
-            findings.deny(fault.text(resource));
+            findings.deny(form::invalid_resource_name(at("deviceName"), resource));
         }
         NormalizedDevice {
             device_name: resource.to_owned(),

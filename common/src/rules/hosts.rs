@@ -6,6 +6,7 @@
 //! Only changed needs are checked, so that a Machine can be edited after a host was deleted. A Machine that
 //! is bound to a host is checked against that host. The controller checks free capacity.
 
+mod devices;
 mod images;
 
 use std::collections::BTreeMap;
@@ -55,6 +56,14 @@ rules! {
         Refuse ImageSourceNotAllowed = "No LibvirtHost fetches images from the source of an image, or a MachinePolicy does not allow it."
             because "The controller fetches images inside the operator's network. `imageSources` of a LibvirtHost say from where; without them only servers with public addresses are allowed. A policy says which images the Machines of a namespace are made from."
             fix "Take a source that the message lists, or add the prefix of the URL to `imageSources` of a LibvirtHost or to `images.sources` of the policy."
+            crd Nothing,
+        Refuse DeviceNotOffered = "The Machine asks for a device that no LibvirtHost offers, or for more of them than any has."
+            because "A guest gets a device of its own host, and a host gives each device to one guest. The machine would stay Pending."
+            fix "Take a device that the message lists, or add it to `devices` of a LibvirtHost."
+            crd Nothing,
+        Refuse DedicatedCpusNotOffered = "The Machine asks for dedicated CPUs, and no LibvirtHost has as many for such guests."
+            because "Each vCPU, up to `maxSockets`, has a CPU of the host for itself. The machine would stay Pending."
+            fix "Ask for fewer vCPUs, drop `dedicated`, or add CPUs to `dedicatedCpus` of a LibvirtHost."
             crd Nothing,
         Refuse NoHostFits = "Each requirement of the Machine is met by some LibvirtHost, and all of them by none."
             because "A machine runs on one host, with that host's pools and bridges; it would stay Pending."
@@ -118,7 +127,9 @@ impl Requirement<'_> {
 }
 
 /// Rules [`Code::NoLibvirtHost`], [`Code::NoHostSelected`], [`Code::NetworkNotOffered`],
-/// [`Code::NoImagePool`], [`Code::TpmNotOffered`], [`Code::VolumesNotOffered`], [`Code::ImageSourceNotAllowed`], [`Code::NoHostFits`] and [`Code::HypervEmulated`].
+/// [`Code::NoImagePool`], [`Code::TpmNotOffered`], [`Code::VolumesNotOffered`], [`Code::ImageSourceNotAllowed`], [`Code::DeviceNotOffered`],
+/// [`Code::DedicatedCpusNotOffered`],
+/// [`Code::NoHostFits`] and [`Code::HypervEmulated`].
 fn hosts(lookup: &Lookup<'_>, classes: &mut BTreeMap<String, String>, findings: &mut Findings) {
     if lookup.is_on_libvirt() {
         let guest = Guest {
@@ -138,7 +149,7 @@ fn check_hosts(guest: &Guest<'_>, catalog: &dyn Catalog, findings: &mut Findings
     let is_new = |requirement: &Requirement<'_>| {
         stored_needs
             .as_ref()
-            .is_none_or(|stored_needs| !stored_needs.contains(&requirement.need))
+            .is_none_or(|stored| !stored.iter().any(|had| had.covers(&requirement.need)))
     };
     let selector = guest
         .merged
@@ -277,6 +288,8 @@ fn requirements<'a>(
         }));
     }
     requirements.extend(images::requirements(merged));
+    requirements.extend(devices::requirements(merged));
+    requirements.extend(devices::dedicated_cpus(merged));
     requirements.extend(state::requested_tpm(merged).map(|_| Requirement {
         need: Need::Tpm,
         path: state::tpm_path(merged),
@@ -310,7 +323,14 @@ pub(super) fn needs_of<'a>(
     let tpm = block.tpm.map(|_| Need::Tpm);
     let existing = block.existing_disks.first();
     let existing = existing.map(|_| Need::existing_volumes(namespace));
-    let needs = classes.chain(networks).chain(images);
+    let counts = block.device_counts().into_iter();
+    let devices = counts.map(|(name, count)| Need::devices(name, count));
+    let cpus = block
+        .dedicated_cpus()
+        .and_then(|it| usize::try_from(it).ok());
+    let cpus = cpus.map(Need::DedicatedCpus);
+    let needs = classes.chain(networks).chain(images).chain(devices);
+    let needs = needs.chain(cpus);
     needs.chain(tpm).chain(existing).collect()
 }
 
@@ -374,6 +394,12 @@ fn not_offered(requirement: &Requirement<'_>, hosts: &[Arc<HostRow>], findings: 
                 "no LibvirtHost offers existing volumes to namespace '{namespace}'; add a pool to existingVolumes of one"
             );
             findings.deny(requirement.fault(Code::VolumesNotOffered, Kind::Forbidden, detail));
+        }
+        Need::DedicatedCpus(count) => {
+            devices::cpus_not_offered(requirement, *count, hosts, findings);
+        }
+        Need::Devices { name, count } => {
+            devices::not_offered(requirement, (name, *count), hosts, findings);
         }
         Need::Source(_) => images::source_not_allowed(requirement, hosts, findings),
     }
@@ -440,12 +466,14 @@ fn no_host_fits(
         ),
     };
     let fault = match requirement.need {
-        Need::Images | Need::Tpm => {
+        Need::Images | Need::Tpm | Need::DedicatedCpus(_) => {
             Violation::new(requirement.path, Code::NoHostFits, Kind::Forbidden, detail)
         }
-        Need::Class(_) | Need::Network { .. } | Need::Source(_) | Need::ExistingVolumes(_) => {
-            requirement.fault(Code::NoHostFits, Kind::Invalid, detail)
-        }
+        Need::Class(_)
+        | Need::Network { .. }
+        | Need::Devices { .. }
+        | Need::Source(_)
+        | Need::ExistingVolumes(_) => requirement.fault(Code::NoHostFits, Kind::Invalid, detail),
     };
     findings.deny(fault);
 }

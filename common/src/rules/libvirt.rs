@@ -11,7 +11,7 @@ use crate::normalize::{Filled, Item};
 use crate::violation::{Findings, Kind, Violation};
 
 use super::rule::{Check, Lookup, rules};
-use super::{affinity, disks, hardware, machine, placement, probes};
+use super::{affinity, disks, machine, placement, probes};
 
 rules! {
     "libvirt" Check::Lookup(bound_volumes), on MACHINES, Always {
@@ -48,12 +48,6 @@ rules! {
         Refuse PriorityClassNeedsKubevirt = "A Machine on libvirt names a PriorityClass."
             because "No guest gives way to another one on a libvirt host."
             fix "Drop `placement.priorityClassName`, or use `backend: kubevirt`."
-            crd Some,
-    }
-    "libvirt" Check::Lookup(hardware_of_nodes), on MACHINES, Always {
-        Refuse HardwareNeedsKubevirt = "A Machine on libvirt requests dedicated CPUs or devices of a node."
-            because "A LibvirtHost offers neither processors nor devices to single machines."
-            fix "Drop the field, or use `backend: kubevirt`."
             crd Some,
     }
     "libvirt" Check::Lookup(health_probes), on MACHINES, Always {
@@ -154,24 +148,6 @@ fn priority_class(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, finding
         let why = "no guest gives way to another one on a libvirt host; drop it";
         let code = Code::PriorityClassNeedsKubevirt;
         refuse(lookup, leaf.path, code, why, findings);
-    }
-}
-
-/// Rule [`Code::HardwareNeedsKubevirt`].
-fn hardware_of_nodes(
-    lookup: &Lookup<'_>,
-    _: &mut BTreeMap<String, String>,
-    findings: &mut Findings,
-) {
-    let dedicated = hardware::dedicated(lookup.merged);
-    let devices = hardware::devices(lookup.merged);
-    let why = "a LibvirtHost offers neither processors nor devices to single machines; drop it";
-    let code = Code::HardwareNeedsKubevirt;
-    if dedicated.value == Some(true) {
-        refuse(lookup, dedicated.path, code, why, findings);
-    }
-    if devices.value.is_some_and(|devices| !devices.is_empty()) {
-        refuse(lookup, devices.path, code, why, findings);
     }
 }
 

@@ -135,6 +135,7 @@ pub const ALL: &[&[Rule]] = &[
     networkconfigurations::RULES,
     ipam::RULES,
     libvirthosts::RULES,
+    libvirthosts::hardware::RULES,
     libvirthosts::images::RULES,
     libvirthosts::limits::RULES,
     machinepolicies::RULES,

@@ -167,6 +167,10 @@ pub(crate) fn device_kinds(
     kept: &BTreeMap<String, DeviceKind>,
 ) -> BTreeMap<String, DeviceKind> {
     let mut kinds = kept.clone();
+    // A LibvirtHost offers PCI devices only.
+    if !is_on_kubevirt(lookup) {
+        return kinds;
+    }
     let names = hardware::device_names(lookup.merged);
     for (_, name) in names.filter(|(_, name)| !kept.contains_key(*name)) {
         let kubevirt = lookup.catalog.kubevirt();

@@ -103,6 +103,10 @@ const CEL: [(&str, &[Code]); 71] = [
         &[Code::ImageNeedsKubevirt],
     ),
     (
+        "a device can be offered by one name only",
+        &[Code::DuplicateOffer],
+    ),
+    (
         "a host that is reached by tls or ssh",
         &[Code::CredentialsRequired],
     ),
@@ -151,10 +155,6 @@ const CEL: [(&str, &[Code]); 71] = [
     (
         "no guest gives way to another one",
         &[Code::PriorityClassNeedsKubevirt],
-    ),
-    (
-        "a LibvirtHost offers neither processors nor devices",
-        &[Code::HardwareNeedsKubevirt],
     ),
     (
         "there is no VirtualMachine on libvirt",

@@ -47,6 +47,13 @@ fn networks() -> Values {
     named(&["default", "br0", "br1"], with(item, "source", names()))
 }
 
+fn devices() -> Values {
+    let address = texts(&["0000:3b:00.0", "0000:3c:00.0"], &["", "3b:00.0"]);
+    let addresses = vec(address, 1..3).prop_map(Value::from).boxed();
+    let names = &["nvidia.com/A100", "nvidia.com/T4"];
+    named(names, object(vec![("addresses", addresses)]))
+}
+
 fn limits() -> Values {
     let limit = || {
         let limit = prop_oneof![
@@ -113,6 +120,8 @@ pub(crate) fn host_specs() -> Values {
         ("imagePool", names()),
         ("imageSources", sources()),
         ("networks", networks()),
+        ("dedicatedCpus", texts(&["2-7", "1,3"], &["", "7-2", "a"])),
+        ("devices", devices()),
         ("limits", limits()),
     ]);
     let rest = with(rest, "uri", uris);

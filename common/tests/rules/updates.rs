@@ -9,8 +9,8 @@ use common::api::machine::CloudInit;
 use common::api::normalized::Normalized;
 use common::render::kubevirt::{VirtualMachineInput, virtual_machine};
 use common::render::libvirt::{
-    CpuMode, Domain, DomainInput, GuestLimits, NicAttachment, NicPolicy, NicSource, PoolVolume,
-    VirtType, VolumeFormat, domain,
+    CpuMode, Domain, DomainInput, GuestLimits, NicAttachment, NicPolicy, NicSource, Pinning,
+    PoolVolume, VirtType, VolumeFormat, domain,
 };
 use common::render::{CloudInitPlan, Identity};
 use common::rules::update::{Effect, Field, pending_action};
@@ -266,8 +266,6 @@ fn exists(field: Field, backend: Backend) -> bool {
             | Field::PriorityClass
             | Field::Affinity
             | Field::TopologySpread
-            | Field::DedicatedCpu
-            | Field::Devices
             | Field::Readiness
             | Field::Liveness
             | Field::BackendOverrides
@@ -441,6 +439,13 @@ fn domain_of(stored: &Value) -> Domain {
         };
         (nic.name.clone(), attached)
     });
+    let address = "0000:3b:00.0".parse().unwrap();
+    let devices = block.devices().iter();
+    let devices = devices.map(|device| (device.name.clone(), address));
+    let pinning = Pinning {
+        dedicated: (0..block.dedicated_cpus().unwrap_or(0)).collect(),
+        shared: None,
+    };
     // The name of the seed's volume is a digest of its content.
     let seed = pool_volume(stored["spec"]["cloudInit"].to_string());
     domain(&DomainInput {
@@ -450,6 +455,8 @@ fn domain_of(stored: &Value) -> Domain {
         cpu_mode: CpuMode::HostPassthrough,
         volumes: &volumes.collect(),
         networks: &networks.collect(),
+        devices: &devices.collect(),
+        pinning: &pinning,
         seed: Some(&seed),
         console_logs: Some("/srv/logs"),
         limits: GuestLimits::default(),

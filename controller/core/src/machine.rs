@@ -133,6 +133,9 @@ fn named_images(block: &Normalized) -> BTreeSet<&str> {
     images.filter_map(|image| image.name.as_deref()).collect()
 }
 
+/// Numbers of devices by name.
+pub type DeviceCounts = BTreeMap<Box<str>, usize>;
+
 /// The LibvirtHost of a Machine, and what the Machine takes there.
 #[derive(Clone, Debug)]
 pub struct HostBinding {
@@ -142,6 +145,10 @@ pub struct HostBinding {
     pub requested: HostResources,
     /// The group of the block.
     pub group: Option<NormalizedGroup>,
+    /// Number of CPUs of the host that the block asks for, for its vCPUs alone.
+    pub dedicated_cpus: u32,
+    /// Devices of the host that the block asks for.
+    pub devices: DeviceCounts,
 }
 
 type Names = Box<[Box<str>]>;
@@ -264,10 +271,16 @@ impl From<Machine> for CachedMachine {
             let host = machine.status.host.as_deref().map(Box::from);
             let requested = machine.desired().map_or(NO_RESOURCES, requested_resources);
             let group = machine.desired().and_then(Normalized::group).cloned();
+            let dedicated = machine.desired().and_then(Normalized::dedicated_cpus);
+            let devices = machine.desired().into_iter();
+            let devices = devices.flat_map(Normalized::device_counts);
+            let devices = devices.map(|(name, count)| (name.into(), count));
             Box::new(HostBinding {
                 host,
                 requested,
                 group,
+                dedicated_cpus: dedicated.unwrap_or(0),
+                devices: devices.collect(),
             })
         });
         Self {

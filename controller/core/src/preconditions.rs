@@ -57,6 +57,8 @@ pub enum Precondition {
     NotBoundElsewhere,
     /// No other guest, and no pod, uses an existing claim or volume that the guest would get, unless they share it.
     ExistingDisksFree,
+    /// No other guest has the hardware of a host that the guest would have for itself.
+    HardwareFree,
     /// EFI variables and the content of the TPM, if they are to be kept, are not removed by the effect.
     StateKept,
     /// The guest that the migration was requested for runs, and nothing is known to prevent its move.
@@ -82,7 +84,7 @@ impl Effect {
     /// The facts that must hold right before the effect.
     pub const fn preconditions(self) -> &'static [Precondition] {
         use Precondition::{
-            Deletable, ExistingDisksFree, Incomplete, LeaseHeld, Movable, NeverRan,
+            Deletable, ExistingDisksFree, HardwareFree, Incomplete, LeaseHeld, Movable, NeverRan,
             NotABackingFile, NotBoundElsewhere, Owned, StateKept, Unchanged, Unused,
         };
         match self {
@@ -98,7 +100,13 @@ impl Effect {
             Self::RemoveImage => &[LeaseHeld, Incomplete, Unused, NotABackingFile],
             Self::RemoveUnusedImage => &[LeaseHeld, Unchanged, Unused, NotABackingFile],
             Self::Replace => &[LeaseHeld, Owned, NeverRan],
-            Self::Define | Self::Start => &[LeaseHeld, Owned, NotBoundElsewhere, ExistingDisksFree],
+            Self::Define | Self::Start => &[
+                LeaseHeld,
+                Owned,
+                NotBoundElsewhere,
+                ExistingDisksFree,
+                HardwareFree,
+            ],
             Self::Stop | Self::Reset => &[LeaseHeld, Owned, NotBoundElsewhere],
             Self::Undefine => &[LeaseHeld, Owned, NotBoundElsewhere, StateKept],
             Self::Migrate => &[LeaseHeld, Owned, Movable],
@@ -140,9 +148,10 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_gets_an_existing_disk_only_if_no_other_guest_has_it() {
+    fn a_guest_gets_an_existing_disk_or_a_device_only_if_no_other_guest_has_it() {
         for effect in [Effect::Define, Effect::Start] {
             let needed = effect.preconditions();
+            assert!(needed.contains(&Precondition::HardwareFree), "{effect:?}");
             assert!(
                 needed.contains(&Precondition::ExistingDisksFree),
                 "{effect:?}"

@@ -11,6 +11,7 @@ use common::render::libvirt::Domain;
 use controller_core::machine::NO_RESOURCES;
 
 use crate::access::HostInfo;
+use crate::hardware::Cpus;
 use crate::snapshot::DomainSummary;
 
 /// More than any Machine can ask for.
@@ -140,7 +141,22 @@ pub(crate) fn allocated<'a>(
     })
 }
 
-/// Allocatable to Machines: a host's capacity without its reservations, times the overcommitment.
+/// What is allocated on a host with so many dedicated CPUs left, as a Machine sees it: without dedicated CPUs of its own it
+/// gets nothing of those.
+pub(crate) fn beside_dedicated(
+    allocated: HostResources,
+    cpus_left: u32,
+    has_dedicated: bool,
+) -> HostResources {
+    let kept = if has_dedicated { 0 } else { cpus_left };
+    HostResources {
+        cpu: allocated.cpu.saturating_add(kept),
+        ..allocated
+    }
+}
+
+/// Allocatable to Machines: a host's capacity without its reservations, times the overcommitment; each dedicated
+/// CPU is one vCPU.
 pub(crate) fn allocatable(spec: &LibvirtHostSpec, info: &HostInfo) -> HostResources {
     let reserved = spec.reserved.clone().unwrap_or_default();
     let factor = spec.overcommit.clone().unwrap_or_default();
@@ -151,7 +167,9 @@ pub(crate) fn allocatable(spec: &LibvirtHostSpec, info: &HostInfo) -> HostResour
         all.saturating_sub(reserved).saturating_mul(factor) / 1000
     };
     let cores = reserved.cpu.as_deref().and_then(milli).unwrap_or_default();
-    let cpu = times(u128::from(info.cpus) * 1000, cores, factor.cpu.as_deref()) / 1000;
+    let dedicated = Cpus::of(spec, info.cpus).dedicated.len() as u128;
+    let shared = u128::from(info.cpus).saturating_sub(dedicated);
+    let cpu = times(shared * 1000, cores, factor.cpu.as_deref()) / 1000 + dedicated;
     let reserved = reserved.memory.and_then(|text| text.parse::<Bytes>().ok());
     let reserved = reserved.map_or(0, Bytes::get);
     HostResources {
@@ -272,5 +290,8 @@ mod tests {
         let all = allocatable(&spec, &info);
         // (4 - 0.5) * 2.5 = 8.75, of which eight are whole.
         assert_eq!((all.cpu, all.memory), (8, Bytes::mib(12 * 1024)));
+        // (4 - 2 - 0.5) * 2.5 = 3.75 are shared.
+        spec.dedicated_cpus = Some("2-3".into());
+        assert_eq!(allocatable(&spec, &info).cpu, 5);
     }
 }

@@ -1,7 +1,8 @@
 //! The preconditions of effects on a Machine's domain.
 
-use common::render::libvirt::{DomainMetadata, domain_uuid};
+use common::render::libvirt::{Domain, DomainMetadata, domain_uuid};
 use controller_core::preconditions::{Effect, Precondition};
+use uuid::Uuid;
 
 use crate::access::{AccessError, Connection, Result, State};
 use crate::guard::Guard;
@@ -18,8 +19,11 @@ pub(crate) fn check_domain(
     effect.check(|precondition| match precondition {
         Precondition::LeaseHeld => guard.check(),
         Precondition::NotBoundElsewhere => guard.check_binding(),
-        // The first is checked where the disks are known, and the call that removes the definition names what is kept.
-        Precondition::ExistingDisksFree | Precondition::StateKept => Ok(()),
+        // The first two are checked where disks and hardware are known, and the call that removes the definition names
+        // what is kept.
+        Precondition::ExistingDisksFree | Precondition::HardwareFree | Precondition::StateKept => {
+            Ok(())
+        }
         Precondition::Movable => match host.domain(domain_uuid(owner))? {
             Some(found) if found.state.state == State::ShutOff => Ok(()),
             _ => Err(AccessError::Refused("the domain is not shut off".into())),
@@ -40,4 +44,39 @@ pub(crate) fn check_domain(
             }
         },
     })
+}
+
+/// Fails if another domain has a device or a CPU of the host that the domain would have for itself. Each domain could be
+/// started at any time, so one that is off has its hardware, too.
+pub(crate) fn check_hardware(host: &mut dyn Connection, own: Uuid, domain: &Domain) -> Result<()> {
+    let cpus = &domain.pinning.dedicated;
+    if domain.host_devices.is_empty() && cpus.is_empty() {
+        return Ok(());
+    }
+    let mut all = host.hardware_of_all()?;
+    all.remove(&own);
+    for device in &domain.host_devices {
+        let source = device.source;
+        if all.values().any(|other| other.devices.contains(&source)) {
+            return Err(AccessError::Changed(format!(
+                "device {source} of the host is one of another domain"
+            )));
+        }
+    }
+    let is_taken = |cpu: &&u32| all.values().any(|other| other.cpus.contains(cpu));
+    match cpus.iter().find(is_taken) {
+        None => Ok(()),
+        Some(cpu) => Err(AccessError::Changed(format!(
+            "another domain is pinned to CPU {cpu} of the host"
+        ))),
+    }
+}
+
+/// The definition of a domain; `None`: it is gone. One that cannot be read may have any device.
+pub(crate) fn defined(host: &mut dyn Connection, uuid: Uuid) -> Result<Option<Domain>> {
+    let found = host.domain(uuid)?;
+    let defined = found
+        .map(|found| Domain::parse(&found.inactive))
+        .transpose();
+    defined.map_err(|error| AccessError::Changed(format!("the domain: {error}")))
 }

@@ -32,6 +32,7 @@ use crate::apply::moving::prove;
 use crate::apply::{Job, act};
 use crate::capacity::UNLIMITED;
 use crate::guard::Guard;
+use crate::hardware::Cpus;
 use crate::images::fetches::{Fetches, ImageState};
 use crate::images::names::{attempt, is_attempt_of, marker, marker_xml};
 use crate::libvirt_host::LibvirtHost;
@@ -133,6 +134,8 @@ pub(crate) fn host_spec() -> LibvirtHostSpec {
         existing_volumes: None,
         image_sources: None,
         networks: Some(vec![network]),
+        dedicated_cpus: None,
+        devices: None,
         limits: None,
     }
 }
@@ -268,6 +271,8 @@ impl Environment {
                     let (switches, fetches) = (self.switches(), Fetches::default());
                     let mut view = answer.view(machine, &self.object, switches, &fetches);
                     view.room = self.room;
+                    let cpus = self.host.state().info.cpus;
+                    view.cpus = Cpus::of(&self.object.spec, cpus);
                     view.console_logs.clone_from(&self.console_logs);
                     (view.copies, view.is_copying) = (self.copies.clone(), self.is_copying);
                     Binding::Bound(Box::new(view))

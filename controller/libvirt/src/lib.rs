@@ -20,6 +20,7 @@ mod failure;
 mod firmware_state;
 mod groups;
 mod guard;
+mod hardware;
 mod hosts;
 mod images;
 mod libvirt_host;

@@ -12,9 +12,10 @@ use controller_core::conditions::Fault;
 use controller_core::machine::{Machine, NO_RESOURCES};
 use controller_core::objects::{Meta as _, Network, Template};
 
-use crate::access::{CardAddresses, DhcpServer, State, Volume, VolumeKey};
+use crate::access::{CardAddresses, DhcpServer, DomainHardware, State, Volume, VolumeKey};
 use crate::capacity::{UNLIMITED, larger, size_of};
 use crate::existing_disks::Unusable;
+use crate::hardware::Cpus;
 use crate::images::fetches::ImageState;
 use crate::placement::Candidate;
 use crate::plan::action::KeptOnHost;
@@ -102,6 +103,10 @@ pub(crate) struct HostView {
     pub(crate) space_left: BTreeMap<String, u128>,
     /// Why the guest does not get a volume that existed before the Machine and that a disk is to be on, by pool and volume.
     pub(crate) unusable: BTreeMap<VolumeKey, Unusable>,
+    /// What other domains have of the host for themselves; read if the Machine is to have any of it.
+    pub(crate) taken: DomainHardware,
+    /// CPUs of the host, by the last poll.
+    pub(crate) cpus: Cpus,
     /// The DHCP servers of the networks that the domain's cards are on, by network; read if a card holds an address.
     pub(crate) dhcp: BTreeMap<String, DhcpServer>,
     /// Networks of the running guest that could not be read, each with the reason and the command that repairs it.

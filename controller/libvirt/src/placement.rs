@@ -19,8 +19,9 @@ use controller_core::machine::requested_resources;
 use controller_core::objects::Network;
 
 use crate::access::HostInfo;
-use crate::capacity::allocatable;
+use crate::capacity::{allocatable, beside_dedicated};
 use crate::groups::{Member, Place, beside};
+use crate::hardware::Cpus;
 use crate::offers::{attach, images, is_overlay, source_fault, storage};
 use crate::parts::existing_pool_fault;
 use crate::pool_space::StorageFactor;
@@ -43,6 +44,10 @@ pub(crate) struct Candidate {
     pub(crate) snapshot: Result<Arc<Snapshot>, String>,
     /// What domains on the host and Machines bound to it are allocated.
     pub(crate) allocated: HostResources,
+    /// How many dedicated CPUs are left.
+    pub(crate) cpus_left: u32,
+    /// How many devices of each name that it offers are left.
+    pub(crate) devices_left: BTreeMap<String, usize>,
     /// Groups of the Machines that are bound to it.
     pub(crate) groups: Vec<Member>,
 }
@@ -153,14 +158,16 @@ fn fits(
     }
     existing(namespace, block, &host.spec, snapshot)?;
     hardware(block, &snapshot.info)?;
+    devices(block, host)?;
     if makes_volumes {
         space(block, &host.spec, snapshot)?;
     }
+    dedicated_cpus(block, host, &snapshot.info)?;
     room(
         requested_resources(block),
         &host.spec,
         &snapshot.info,
-        host.allocated,
+        beside_dedicated(host.allocated, host.cpus_left, block.has_dedicated_cpus()),
     )
 }
 
@@ -233,6 +240,38 @@ fn hardware(block: &Normalized, info: &HostInfo) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether the host has the devices left that the Machine is to have for itself.
+fn devices(block: &Normalized, host: &Candidate) -> Result<(), String> {
+    for (name, count) in block.device_counts() {
+        let Some(left) = host.devices_left.get(name) else {
+            return Err(format!("offers no device '{name}'"));
+        };
+        if count > *left {
+            let all = host.spec.devices_named(name).count();
+            return Err(format!(
+                "has {left} of {all} devices '{name}' left, {count} needed"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the host has the CPUs left that the Machine is to have for its vCPUs alone.
+fn dedicated_cpus(block: &Normalized, host: &Candidate, info: &HostInfo) -> Result<(), String> {
+    let needed = block.dedicated_cpus().unwrap_or(0);
+    if needed <= host.cpus_left {
+        return Ok(());
+    }
+    let all = Cpus::of(&host.spec, info.cpus).dedicated.len();
+    Err(match all {
+        0 => "has no dedicated CPUs".to_owned(),
+        all => format!(
+            "has {} of {all} dedicated CPUs left, {needed} are needed",
+            host.cpus_left
+        ),
+    })
+}
+
 fn room(
     needs: HostResources,
     spec: &LibvirtHostSpec,
@@ -272,8 +311,11 @@ fn classes(block: &Normalized) -> BTreeSet<&str> {
 
 #[cfg(test)]
 mod tests {
-    use common::api::choice::GroupScope;
-    use common::api::normalized::{NormalizedGroup, NormalizedPlacement};
+    use common::api::choice::{DeviceKind, GroupScope};
+    use common::api::libvirt_host::HostDevices;
+    use common::api::normalized::{
+        NormalizedDevice, NormalizedGroup, NormalizedHardware, NormalizedPlacement,
+    };
 
     use super::*;
     use crate::access::Pool;
@@ -306,7 +348,29 @@ mod tests {
                 ..Snapshot::default()
             })),
             allocated: NO_RESOURCES,
+            cpus_left: 0,
+            devices_left: BTreeMap::new(),
             groups: vec![],
+        }
+    }
+
+    fn dedicated() -> NormalizedHardware {
+        NormalizedHardware {
+            dedicated_cpu: true,
+            ..NormalizedHardware::default()
+        }
+    }
+
+    /// A device that a guest has for itself.
+    fn gpu() -> NormalizedHardware {
+        let device = NormalizedDevice {
+            device_name: "a.b/gpu".into(),
+            kind: DeviceKind::Pci,
+            name: "gpu".into(),
+        };
+        NormalizedHardware {
+            devices: vec![device],
+            ..NormalizedHardware::default()
         }
     }
 
@@ -384,13 +448,43 @@ mod tests {
                 .unwrap_err()
                 .contains("create one")
         );
-        let table: [(&str, Change); 13] = [
+        let table: [(&str, Change); 18] = [
             ("cannot be reached (no route)", |_, host| {
                 host.snapshot = Err("no route".into());
             }),
             ("is in maintenance", |_, host| {
                 host.spec.maintenance = Some(true);
             }),
+            ("has no dedicated CPUs", |block, _| {
+                block.hardware = Some(dedicated());
+            }),
+            (
+                "has 1 of 6 dedicated CPUs left, 2 are needed",
+                |block, host| {
+                    block.hardware = Some(dedicated());
+                    host.spec.dedicated_cpus = Some("2-7".into());
+                    host.cpus_left = 1;
+                },
+            ),
+            // Five dedicated CPUs are free, and no others are.
+            ("has 1 of 8 vCPUs left, 2 are needed", |_, host| {
+                host.spec.dedicated_cpus = Some("3-7".into());
+                (host.cpus_left, host.allocated.cpu) = (5, 2);
+            }),
+            ("offers no device 'a.b/gpu'", |block, _| {
+                block.hardware = Some(gpu());
+            }),
+            (
+                "has 0 of 2 devices 'a.b/gpu' left, 1 needed",
+                |block, host| {
+                    block.hardware = Some(gpu());
+                    host.devices_left.insert("a.b/gpu".into(), 0);
+                    host.spec.devices = Some(vec![HostDevices {
+                        addresses: vec!["0000:01:00.0".into(), "0000:02:00.0".into()],
+                        name: "a.b/gpu".into(),
+                    }]);
+                },
+            ),
             ("is not schedulable", |_, host| {
                 host.spec.schedulable = Some(false);
             }),

@@ -6,6 +6,7 @@ use common::render::libvirt::{DomainMetadata, short_id};
 use uuid::Uuid;
 
 use crate::access::{DomainState, HostInfo, Network, Pool, VolumeKey};
+use crate::hardware::Taken;
 
 /// What the last poll of a host observed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,6 +33,8 @@ pub(crate) struct Snapshot {
     pub(crate) networks: Vec<Network>,
     /// Names of the host's network interfaces; empty where libvirt cannot list them.
     pub(crate) bridges: Vec<String>,
+    /// What domains have of the host for themselves, if the host offers anything of it.
+    pub(crate) hardware: Taken,
     /// Every domain, of any owner.
     pub(crate) domains: Vec<DomainSummary>,
 }

@@ -145,12 +145,13 @@ fn holds(
         Precondition::LeaseHeld => guard.check(),
         Precondition::Owned if !removal.is_owned => keeps("it was not made for this Machine"),
         Precondition::Deletable if !removal.is_deletable => keeps("its reclaim policy is Retain"),
-        // No effect on a volume has the last three: only an instance of KubeVirt has run, no effect is about a volume that
-        // existed before its Machine, and no volume holds the state of a firmware.
+        // No effect on a volume has the last five: only an instance of KubeVirt has run, no effect is about a volume that
+        // existed before its Machine or starts a guest, and no volume holds the state of a firmware.
         Precondition::Owned
         | Precondition::Deletable
         | Precondition::NeverRan
         | Precondition::ExistingDisksFree
+        | Precondition::HardwareFree
         | Precondition::StateKept
         | Precondition::Movable => Ok(()),
         Precondition::Unchanged => match &removal.key {

@@ -35,6 +35,7 @@ const FLOORS: [&[&[&str]]; 2] = [
 const BASE: &[&str] = &[
     "address",
     "code",
+    "cpu_list",
     "field_path",
     "glob",
     "guest_report",
@@ -44,6 +45,7 @@ const BASE: &[&str] = &[
     "mac",
     "merge_patch",
     "names",
+    "pci",
     "quantity",
     "url_prefix",
     "userinfo",

@@ -8,6 +8,7 @@ mod environment;
 mod existing;
 mod firmware;
 mod guest;
+mod hardware;
 mod headers;
 mod images;
 mod interruptions;

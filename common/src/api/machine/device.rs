@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::schema;
 
-/// A device of the node that the machine has for itself.
+/// A device of the node or host that the machine has for itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Device {
-    /// Name of the resource that nodes offer, such as nvidia.com/A100. An administrator permits it in the field
-    /// permittedHostDevices of the KubeVirt object.
+    /// Name of the device, such as nvidia.com/A100. On KubeVirt that of a resource of nodes, which an administrator
+    /// permits in the field permittedHostDevices of the KubeVirt object; on libvirt one of devices of a LibvirtHost.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::ResourceName>", required)]
     pub device_name: Option<String>,

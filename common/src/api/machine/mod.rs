@@ -147,8 +147,8 @@ pub struct MachineSpec {
     #[schemars(length(max = bounds::CDROMS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub cdroms: Option<Vec<Cdrom>>,
 
-    /// Devices of the node, at most 16, that the machine has for itself, such as graphics processors; they keep it from
-    /// being migrated. On KubeVirt only. Those of the template apply if the machine has none of its own. Default: none.
+    /// Devices of the node or host, at most 16, that the machine has for itself, such as graphics processors; they keep it
+    /// from being migrated. Those of the template apply if the machine has none of its own. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::DEVICES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub devices: Option<Vec<Device>>,

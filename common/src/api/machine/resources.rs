@@ -41,8 +41,8 @@ pub struct Cpu {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
     pub cores: Option<i64>,
-    /// Whether each vCPU has a processor of the node for itself. On KubeVirt only; at most two threads per core. Default:
-    /// the template's value, else false.
+    /// Whether each vCPU has a processor of the node or host for itself; at most two threads per core. Default: the
+    /// template's value, else false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dedicated: Option<bool>,
     /// Largest number of sockets that the running machine can get without a restart, if the backend

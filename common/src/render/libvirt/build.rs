@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use super::devices::{Controller, Disk, Nic, NicAttachment, NicSource, PoolVolume, UNTAGGED};
 use super::display::Display;
 use super::domain::{Domain, VirtType};
+use super::host_device::HostDevice;
 use super::identity::{console_log_name, domain_name, domain_uuid};
 use super::limits::{DiskLimits, GuestLimits};
 use super::metadata::DomainMetadata;
+use super::pinning::Pinning;
 use crate::api::choice::{AccessMode, Choice as _, CpuMode, FirmwareType, MachineType, OsFamily};
 use crate::api::normalized::{AnyDisk, Firmware, Normalized, NormalizedMemory};
 use crate::names;
+use crate::pci::PciAddress;
 use crate::quantity::Bytes;
 use crate::render::identity::Identity;
 
@@ -42,10 +45,14 @@ pub struct DomainInput<'a> {
     pub volumes: &'a BTreeMap<String, PoolVolume>,
     /// Attachments by name of the network card. A card without an attachment is left out of the domain.
     pub networks: &'a BTreeMap<String, NicAttachment>,
+    /// Devices of the host by name of the device. One without an address is left out of the domain.
+    pub devices: &'a BTreeMap<String, PciAddress>,
     /// Volume with cloud-init's seed image; `None` if the Machine has no cloud-init data.
     pub seed: Option<&'a PoolVolume>,
     /// Folder of the host's pool for logs of consoles; `None`: it has none.
     pub console_logs: Option<&'a str>,
+    /// CPUs of the host that the guest runs on.
+    pub pinning: &'a Pinning,
     /// What the host limits the guest to.
     pub limits: GuestLimits,
 }
@@ -55,6 +62,7 @@ pub fn domain(input: &DomainInput<'_>) -> Domain {
     let DomainInput { machine, block, .. } = input;
     let disks = disks(input);
     let nics = nics(input);
+    let host_devices = host_devices(input);
     // libvirt keeps the firmware's variables in any case, so their persistence is no part of the definition.
     let Firmware {
         kind,
@@ -91,9 +99,10 @@ pub fn domain(input: &DomainInput<'_>) -> Domain {
         tpm: block.tpm,
         timezone: block.timezone.clone(),
         features: block.features,
-        controllers: controllers(block, &disks, nics.len()),
+        controllers: controllers(block, &disks, nics.len() + host_devices.len()),
         disks,
         nics,
+        host_devices,
         display: Display::of(block),
         console_log: input
             .console_logs
@@ -104,6 +113,7 @@ pub fn domain(input: &DomainInput<'_>) -> Domain {
             }),
         addresses: BTreeMap::new(),
         vcpu_quota: input.limits.vcpu_quota,
+        pinning: input.pinning.clone(),
     }
     .sorted()
 }
@@ -194,9 +204,11 @@ fn letters(index: usize) -> String {
     }
 }
 
+/// `cards`: network cards and devices of the host.
+///
 /// All controllers are explicit: libvirt would add missing ones itself, but without spare ports, and it
 /// would choose another SCSI model.
-fn controllers(block: &Normalized, disks: &[Disk], nics: usize) -> Vec<Controller> {
+fn controllers(block: &Normalized, disks: &[Disk], cards: usize) -> Vec<Controller> {
     let on_scsi = disks
         .iter()
         .filter(|disk| target_prefix(&disk.bus) == "sd")
@@ -205,7 +217,7 @@ fn controllers(block: &Normalized, disks: &[Disk], nics: usize) -> Vec<Controlle
     let on_virtio = disks.iter().filter(|disk| disk.bus == "virtio").count();
     let ports = match block.machine_type {
         MachineType::Pc => 0,
-        MachineType::Q35 => BASIC_PORTS + scsi - 1 + on_virtio + nics + SPARE_PORTS,
+        MachineType::Q35 => BASIC_PORTS + scsi - 1 + on_virtio + cards + SPARE_PORTS,
     };
     let controllers = |kind: &'static str, count: usize, first: u32, model: &'static str| {
         (first..)
@@ -218,6 +230,15 @@ fn controllers(block: &Normalized, disks: &[Disk], nics: usize) -> Vec<Controlle
         .chain(controllers("usb", 1, 0, "qemu-xhci"))
         .chain([Controller::new("virtio-serial", 0, None)])
         .collect()
+}
+
+fn host_devices(input: &DomainInput<'_>) -> Vec<HostDevice> {
+    let devices = input.block.devices().iter();
+    let with_address = devices.filter_map(|device| {
+        let source = *input.devices.get(&device.name)?;
+        Some(HostDevice::new(&device.name, source))
+    });
+    with_address.collect()
 }
 
 fn nics(input: &DomainInput<'_>) -> Vec<Nic> {

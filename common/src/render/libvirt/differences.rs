@@ -6,6 +6,7 @@ use std::fmt::{self, Display};
 use super::build::assign_targets;
 use super::devices::{Address, Disk, Nic, PoolVolume};
 use super::domain::{Domain, kib};
+use super::host_device::HostDevice;
 use super::hotplug;
 use crate::api::choice::{Choice as _, CpuMode, FirmwareType};
 use crate::names;
@@ -87,6 +88,8 @@ impl Domain {
         differences.restart("memory.maxSize", current.max_size, desired.max_size);
         let pages = |it: &Self| it.hugepages.map_or("none", |size| size.as_str());
         differences.restart("memory.hugepages", pages(running), pages(self));
+        let (current, desired) = (running.pinning.describe(), self.pinning.describe());
+        differences.restart("cpu.dedicated", current, desired);
         if !self.has_cpu_model_of(running) {
             let model = |it: &Self| {
                 let mode = it.cpu_mode.as_str();
@@ -124,6 +127,8 @@ impl Domain {
             Some(_) => "not persistent",
         };
         differences.restart("tpm", tpm(running), tpm(self));
+        let devices = |it: &Self| devices_text(&it.host_devices);
+        differences.restart("devices", devices(running), devices(self));
         let watchdog = |it: &Self| it.watchdog.map_or("none", |action| action.as_str());
         differences.restart("watchdog", watchdog(running), watchdog(self));
         let zone = |it: &Self| it.timezone.clone().unwrap_or_else(|| "UTC".to_owned());
@@ -319,6 +324,7 @@ impl Domain {
         let has_bus = controllers().any(|it| it.kind == "pci" && it.index == bus);
         let devices = self.disks.iter().map(|it| &it.address);
         let devices = devices.chain(self.nics.iter().map(|it| &it.address));
+        let devices = devices.chain(self.host_devices.iter().map(|it| &it.address));
         let devices = devices.chain(controllers().map(|it| &it.address));
         let mut taken = devices.flatten().chain(self.addresses.values());
         let is_taken = taken.any(|it| it == desired);
@@ -351,6 +357,16 @@ fn volume_path(disk: &Disk) -> String {
         || "nothing".to_owned(),
         |volume| format!("{}/{}", volume.pool, volume.volume),
     )
+}
+
+/// Devices of the host as text: `name=address`.
+fn devices_text(devices: &[HostDevice]) -> String {
+    if devices.is_empty() {
+        return "none".to_owned();
+    }
+    let text = |it: &HostDevice| format!("{}={}", it.name(), it.source);
+    let texts: Vec<_> = devices.iter().map(text).collect();
+    texts.join(",")
 }
 
 fn or_none(number: Option<u32>) -> String {

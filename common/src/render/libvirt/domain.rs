@@ -7,8 +7,10 @@ use uuid::Uuid;
 
 use super::devices::{Address, Controller, Disk, Nic};
 use super::display::{Display, log_element};
+use super::host_device::HostDevice;
 use super::limits;
 use super::metadata::DomainMetadata;
+use super::pinning::Pinning;
 use super::xml::Element;
 use crate::api::choice::{Choice as _, CpuMode, FirmwareType, HugepageSize, WatchdogAction};
 use crate::api::normalized::{
@@ -103,6 +105,8 @@ pub struct Domain {
     pub disks: Vec<Disk>,
     /// Network cards, in the order of the block.
     pub nics: Vec<Nic>,
+    /// Devices of the host, in the order of the block.
+    pub host_devices: Vec<HostDevice>,
     /// Screen and graphics card.
     pub display: Display,
     /// Path of the file with the output of the serial console; `None`: it is not kept.
@@ -111,6 +115,8 @@ pub struct Domain {
     pub addresses: BTreeMap<String, Address>,
     /// Whether the guest has a quota of CPU time: see [`GuestLimits`](super::GuestLimits).
     pub vcpu_quota: bool,
+    /// CPUs of the host that the guest runs on.
+    pub pinning: Pinning,
 }
 
 impl Domain {
@@ -140,6 +146,11 @@ impl Domain {
             sockets: self.cpu.max_sockets,
             ..self.cpu
         };
+        let vcpu = Element::new("vcpu");
+        let vcpu = match &self.pinning.shared {
+            Some(shared) => vcpu.attr("cpuset", shared),
+            None => vcpu,
+        };
         Element::new("domain")
             .attr("type", self.virt_type.as_str())
             .child(Element::new("name").text(&self.name))
@@ -148,12 +159,8 @@ impl Domain {
             .child(memory("memory", self.memory.max_size))
             .child(memory("currentMemory", self.memory.size))
             .children(self.hugepages.map(hugepages))
-            .child(
-                Element::new("vcpu")
-                    .attr("current", vcpus)
-                    .text(maximum.vcpus()),
-            )
-            .children(self.vcpu_quota.then(limits::vcpu_quota))
+            .child(vcpu.attr("current", vcpus).text(maximum.vcpus()))
+            .children(self.cpu_tune())
             .child(self.os())
             .child(self.features())
             .child(self.processor())
@@ -165,6 +172,14 @@ impl Domain {
             .child(power)
             .child(self.devices())
             .to_string()
+    }
+
+    /// Quota and pinning of vCPUs.
+    fn cpu_tune(&self) -> Option<Element> {
+        let quota = self.vcpu_quota.then(limits::vcpu_quota);
+        let elements = quota.into_iter().flatten().chain(self.pinning.elements());
+        let elements: Vec<_> = elements.collect();
+        (!elements.is_empty()).then(|| Element::new("cputune").children(elements))
     }
 
     /// With `firmware='efi'` alone, the host's distribution chooses the firmware: Debian's default has Secure
@@ -306,6 +321,7 @@ impl Domain {
             .child(tablet)
             .children(screen)
             .child(single("video", video))
+            .children(self.host_devices.iter().map(HostDevice::element))
             .child(single("memballoon", balloon))
             .child(single("rng", rng))
             .children(self.tpm.map(tpm))

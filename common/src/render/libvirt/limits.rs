@@ -92,13 +92,9 @@ pub struct GuestLimits {
 }
 
 /// The quota of vCPUs: the whole period for each.
-pub(super) fn vcpu_quota() -> Element {
+pub(super) fn vcpu_quota() -> [Element; 4] {
     let number = |name: &str| Element::new(name).text(PERIOD);
-    Element::new("cputune")
-        .child(number("period"))
-        .child(number("quota"))
-        .child(number("emulator_period"))
-        .child(number("emulator_quota"))
+    ["period", "quota", "emulator_period", "emulator_quota"].map(number)
 }
 
 pub(super) fn has_vcpu_quota(domain: Node<'_, '_>) -> bool {

@@ -17,12 +17,14 @@ mod devices;
 mod differences;
 mod display;
 mod domain;
+mod host_device;
 pub mod hotplug;
 mod identity;
 mod iso;
 mod limits;
 mod metadata;
 mod parse;
+mod pinning;
 mod preserve;
 mod seed;
 mod volume;
@@ -37,6 +39,7 @@ pub use devices::{Address, Controller, Disk, Nic, NicAttachment, NicSource, Pool
 pub use differences::{Difference, LiveUpdate};
 pub use display::{DISPLAY_KEY, DISPLAY_URI, Display, PasswordMark, Screen, screen_with_password};
 pub use domain::{Domain, VirtType};
+pub use host_device::{HostDevice, pci_devices};
 pub use identity::{
     ATTEMPT, FETCHED_IMAGE, MARKER, console_log_name, disk_owner, domain_name, domain_uuid,
     is_console_log, is_disk_of, is_raw_disk, is_reserved_volume, is_seed, is_volume_of, seed_name,
@@ -48,6 +51,7 @@ pub use metadata::{
     VolumeRecord,
 };
 pub use parse::{Reference, references, written_references};
+pub use pinning::{Pinning, pinned_cpus};
 pub use seed::seed_image;
 pub use volume::{VolumeSpec, volume_xml};
 pub use xml::XmlError;

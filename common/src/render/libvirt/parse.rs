@@ -7,8 +7,10 @@ use roxmltree::Node;
 use super::devices::{Address, Controller, Disk, Nic};
 use super::display::{Display, console_log};
 use super::domain::{Domain, SINGLE_DEVICES, VirtType, WATCHDOG_MODEL, kib};
+use super::host_device::HostDevice;
 use super::limits::has_vcpu_quota;
 use super::metadata::DomainMetadata;
+use super::pinning::Pinning;
 use super::xml::{self, XmlError, all, attribute, find, text, value};
 use crate::api::choice::{Choice as _, CpuMode, FirmwareType, HugepageSize, WatchdogAction};
 use crate::api::normalized::{
@@ -81,6 +83,9 @@ impl Domain {
             nics: nics
                 .filter_map(Result::transpose)
                 .collect::<Result<_, _>>()?,
+            host_devices: all(devices, "hostdev")
+                .filter_map(HostDevice::parse)
+                .collect(),
             display: Display::parse(root, devices),
             console_log: console_log(devices),
             addresses: SINGLE_DEVICES
@@ -89,6 +94,7 @@ impl Domain {
                 .chain(watchdog_address)
                 .collect(),
             vcpu_quota: has_vcpu_quota(root),
+            pinning: Pinning::parse(root),
         };
         Ok(domain.sorted())
     }

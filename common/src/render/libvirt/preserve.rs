@@ -8,6 +8,7 @@ use super::build::assign_targets;
 use super::devices::{Controller, Disk, Nic};
 use super::display::Screen;
 use super::domain::Domain;
+use super::host_device::HostDevice;
 
 impl Domain {
     /// This domain, with everything that must stay the same as in the `current` definition: the exact
@@ -48,6 +49,11 @@ impl Domain {
             let old = current.nics.iter().find(is_same);
             nic.address = old.and_then(|old| old.address.clone());
         }
+        for device in &mut self.host_devices {
+            let is_same = |it: &&HostDevice| it.alias == device.alias;
+            let old = current.host_devices.iter().find(is_same);
+            device.address = old.and_then(|old| old.address.clone());
+        }
         self.sorted()
     }
 
@@ -67,6 +73,7 @@ impl Domain {
     #[must_use]
     pub fn with_limits_of(mut self, current: &Self) -> Self {
         self.vcpu_quota = current.vcpu_quota;
+        self.pinning.shared.clone_from(&current.pinning.shared);
         for disk in &mut self.disks {
             let mut known = current.disks.iter();
             if let Some(known) = known.find(|it| it.alias == disk.alias) {

@@ -23,6 +23,8 @@ pub(crate) struct HostIntent {
     pub(crate) existing_volumes: Option<Vec<ExistingVolumesIntent>>,
     pub(crate) image_sources: Option<Vec<String>>,
     pub(crate) networks: Option<Vec<NetworkIntent>>,
+    pub(crate) dedicated_cpus: Option<String>,
+    pub(crate) devices: Option<Vec<DevicesIntent>>,
     pub(crate) limits: Option<LimitsIntent>,
 }
 
@@ -59,6 +61,12 @@ pub(crate) struct StorageIntent {
 pub(crate) struct ExistingVolumesIntent {
     pub(crate) namespaces: Option<Vec<String>>,
     pub(crate) pool: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct DevicesIntent {
+    pub(crate) addresses: Option<Vec<String>>,
+    pub(crate) name: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -1,6 +1,7 @@
 //! LibvirtHosts. The schema and CEL of the CRD refuse most of this as well, but on an update some tools answer
 //! that refusal by deleting and recreating the object. So the webhook refuses the same values first.
 
+pub(crate) mod hardware;
 pub(crate) mod images;
 pub(crate) mod intent;
 pub(crate) mod limits;
@@ -62,8 +63,8 @@ rules! {
             because "A raw file cannot store the name of its backing image."
             fix "Set `provisioning: copy`, or `format: qcow2`."
             crd All,
-        Refuse DuplicateOffer = "A LibvirtHost offers a storage class, a network or a VLAN twice."
-            because "A name identifies one pool or one network; with two of the same name a Machine's choice would be ambiguous."
+        Refuse DuplicateOffer = "A LibvirtHost offers a storage class, a network, a VLAN or a device twice."
+            because "A name identifies one pool, one network or one kind of device; with two of the same name a Machine's choice would be ambiguous. A device that had two names would be given to two guests."
             fix "Rename or remove one of them."
             crd All,
     }

@@ -56,8 +56,10 @@ fn node_hardware(machine: &Governed<'_>, policy: &Policy, findings: &mut Finding
     for (path, name) in hardware::device_names(merged) {
         if !patterns.iter().any(|pattern| pattern.matches(name)) {
             let kubevirt = machine.catalog.kubevirt();
-            let known = kubevirt.iter().flat_map(|it| it.devices.keys().cloned());
-            let known: Vec<_> = known.collect();
+            let permitted = kubevirt.iter().flat_map(|it| it.devices.keys().cloned());
+            let hosts = machine.catalog.hosts();
+            let offered = hosts.iter().flat_map(|host| host.devices.keys().cloned());
+            let known: Vec<_> = permitted.chain(offered).collect();
             let allowed = allows(policy, name, names_of(patterns, &known));
             let code = Code::HardwareNotAllowed;
             findings.deny(Violation::new(path, code, Kind::Forbidden, allowed).text(name));

@@ -52,6 +52,7 @@ pub(super) async fn check(
             | Precondition::Deletable
             | Precondition::Incomplete
             | Precondition::Unchanged
+            | Precondition::HardwareFree
             | Precondition::NotABackingFile
             | Precondition::NotBoundElsewhere => {}
         }

@@ -202,6 +202,7 @@ impl Environment for FakeCluster {
             (Effect::Start, Precondition::ExistingDisksFree) => {
                 Some("a_machine_that_is_off_is_not_started_while_another_guest_has_the_claim")
             }
+            (_, Precondition::HardwareFree) => Some("the kubelet gives a device to one pod"),
             (_, Precondition::NotABackingFile) => Some("a claim is no backing file of another"),
             (_, Precondition::NotBoundElsewhere) => Some("a cluster is one place"),
             _ => None,

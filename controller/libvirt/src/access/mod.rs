@@ -31,6 +31,7 @@ mod contract;
 #[cfg(test)]
 pub(crate) mod fake;
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io::Read;
 use std::sync::Arc;
@@ -40,8 +41,8 @@ use common::api::status::GuestOs;
 pub(crate) use error::AccessError;
 pub(crate) use target::{Credentials, Target};
 pub(crate) use types::{
-    DhcpHost, DhcpServer, DomainDetail, DomainDisks, DomainState, FirmwareState, HostInfo, Lease,
-    Network, Pool, Shutdown, State, Volume, VolumeKey, shutoff,
+    DhcpHost, DhcpServer, DomainDetail, DomainDisks, DomainHardware, DomainState, FirmwareState,
+    HostInfo, Lease, Network, Pool, Shutdown, State, Volume, VolumeKey, shutoff,
 };
 use uuid::Uuid;
 pub(crate) use worker::{Host, Worker};
@@ -83,6 +84,8 @@ pub(crate) trait Connection: Send {
     /// The storage that each domain refers to, in its definition or as it runs, with what is behind it as far as
     /// libvirt reports it.
     fn disks_of_all(&mut self) -> Result<Vec<DomainDisks>>;
+    /// What each domain has of the host for itself, in its definition or as it runs.
+    fn hardware_of_all(&mut self) -> Result<BTreeMap<Uuid, DomainHardware>>;
     /// Defines a domain, or defines it anew. The text is checked against libvirt's schema first.
     fn define(&mut self, xml: &str) -> Result<()>;
     /// Removes a domain's definition with its managed save and the metadata of snapshots and checkpoints, and with or

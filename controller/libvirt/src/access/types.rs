@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use common::address::Cidr;
 use common::mac::Mac;
+use common::pci::PciAddress;
 use common::render::libvirt::Reference;
 use uuid::Uuid;
 
@@ -133,6 +134,24 @@ impl DomainDisks {
             }
         }
         Ok(())
+    }
+}
+
+/// What a domain has of its host for itself, in its definition or as it runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct DomainHardware {
+    /// PCI devices.
+    pub devices: BTreeSet<PciAddress>,
+    /// CPUs that its vCPUs are pinned to.
+    pub cpus: BTreeSet<u32>,
+}
+
+impl DomainHardware {
+    /// With what another description of the same domain has.
+    pub(crate) fn joined(mut self, other: Self) -> Self {
+        self.devices.extend(other.devices);
+        self.cpus.extend(other.cpus);
+        self
     }
 }
 

@@ -5,11 +5,13 @@ use std::fmt::Display;
 use std::net::Ipv4Addr;
 
 use common::address::Cidr;
-use common::render::libvirt::{Reference, references, written_references};
+use common::render::libvirt::{
+    Reference, pci_devices, pinned_cpus, references, written_references,
+};
 use roxmltree::{Document, Node};
 
 use super::raw_disk::as_it_is;
-use super::{AccessError, DhcpHost, DhcpServer, Result, Volume};
+use super::{AccessError, DhcpHost, DhcpServer, DomainHardware, Result, Volume};
 
 /// A description, parsed.
 pub(super) fn parse(text: &str) -> Result<Document<'_>> {
@@ -41,6 +43,14 @@ pub(super) fn sources(domain: &str) -> Result<DomainSources> {
     Ok(DomainSources {
         all: references(domain).map_err(|error| refused(&error))?,
         written: written_references(domain).map_err(|error| refused(&error))?,
+    })
+}
+
+/// What a domain has of its host for itself.
+pub(super) fn hardware(domain: &str) -> Result<DomainHardware> {
+    Ok(DomainHardware {
+        devices: pci_devices(domain).map_err(|error| refused(&error))?,
+        cpus: pinned_cpus(domain).map_err(|error| refused(&error))?,
     })
 }
 

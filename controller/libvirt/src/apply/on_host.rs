@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::access::{AccessError, Connection, FirmwareState, Result, Shutdown};
 use crate::dhcp::{reserve, undefine};
-use crate::domain_effects::check_domain;
+use crate::domain_effects::{check_domain, check_hardware, defined};
 use crate::existing_disks::{check_free, defined_disks};
 use crate::guard::Guard;
 use crate::images::check::{check_image, check_medium};
@@ -75,6 +75,7 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
         let defines = matches!(action, Action::Define(_));
         check_domain(host, guard, effect, &job.owner, defines)?;
         check_existing_disks(host, job, &action)?;
+        check_hardware_of(host, job, &action)?;
     }
     match action {
         Action::CreateVolume {
@@ -199,6 +200,18 @@ fn check_existing_disks(host: &mut dyn Connection, job: &Job, action: &Action) -
     }
     // A refresh of many pools takes seconds.
     job.guard.check()
+}
+
+/// Fails if another domain has a device of the host that the guest would get.
+fn check_hardware_of(host: &mut dyn Connection, job: &Job, action: &Action) -> Result<()> {
+    match action {
+        Action::Define(domain) => check_hardware(host, job.uuid, domain),
+        Action::Start { .. } => match defined(host, job.uuid)? {
+            Some(domain) => check_hardware(host, job.uuid, &domain),
+            None => Ok(()),
+        },
+        _ => Ok(()),
+    }
 }
 
 fn set_display_password(

@@ -10,6 +10,7 @@ use controller_core::objects::Meta as _;
 use super::{Environment, POOL, host_object};
 use crate::access::fake::FakeLibvirt;
 use crate::access::{AccessError, Connection, Connector as _, Target, VolumeKey};
+use crate::hardware::{self, Cpus};
 use crate::libvirt_host::LibvirtHost;
 use crate::placement::Candidate;
 use crate::snapshot::Snapshot;
@@ -81,6 +82,7 @@ pub(super) fn candidate(host: &FakeLibvirt, object: &LibvirtHost) -> Candidate {
     let snapshot = connection(host).map_err(|error| error.to_string());
     let snapshot = snapshot.map(|mut open| {
         Arc::new(Snapshot {
+            hardware: open.hardware_of_all().unwrap(),
             info: open.info().unwrap(),
             pools: open.pools().unwrap(),
             space_left: [(POOL.to_owned(), u128::MAX)].into(),
@@ -88,12 +90,21 @@ pub(super) fn candidate(host: &FakeLibvirt, object: &LibvirtHost) -> Candidate {
             ..Snapshot::default()
         })
     });
+    let known = snapshot.as_ref().ok();
+    let devices_left =
+        known.map(|known| hardware::devices_left(&object.spec, &known.hardware, &[]));
+    let cpus_left = known.map(|known| {
+        let cpus = Cpus::of(&object.spec, known.info.cpus);
+        hardware::cpus_left(&cpus, &known.hardware, std::iter::empty())
+    });
     Candidate {
         name: object.name().to_owned(),
         labels: object.metadata.labels.clone().unwrap_or_default(),
         spec: object.spec.clone(),
         snapshot,
         allocated: NO_RESOURCES,
+        cpus_left: cpus_left.unwrap_or_default(),
+        devices_left: devices_left.unwrap_or_default(),
         groups: vec![],
     }
 }

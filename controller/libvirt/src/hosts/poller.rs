@@ -31,6 +31,7 @@ use super::tombstones::put_status;
 use super::unlisted::{listed_by_all, owners, unowned};
 use super::unused_images::{sweep_host, sweep_interval};
 use crate::access::{AccessError, Connection, Credentials, DomainState, Host, Target, Volume};
+use crate::hardware::{self, Taken};
 use crate::libvirt_host::LibvirtHost;
 use crate::pool_space::{StorageFactor, space_left};
 use crate::snapshot::{DiskTotals, DomainSummary, Snapshot};
@@ -251,6 +252,11 @@ async fn poll(
             metadata: domain.metadata.as_deref().and_then(DomainMetadata::parse),
             domain,
         };
+        snapshot.hardware = if hardware::is_offered(&spec) {
+            host.hardware_of_all()?
+        } else {
+            Taken::new()
+        };
         snapshot.domains = host.domains()?.into_iter().map(summary).collect();
         Ok(snapshot)
     });
@@ -371,6 +377,7 @@ fn same_offer(a: &Snapshot, b: &Snapshot) -> bool {
         && a.networks == b.networks
         && a.bridges == b.bridges
         && a.existing_volumes == b.existing_volumes
+        && a.hardware == b.hardware
 }
 
 /// The Machines of domains whose state is another one now.

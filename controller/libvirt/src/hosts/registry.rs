@@ -14,9 +14,10 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 use super::host_lookup::may_have_domain;
 use crate::access::{AccessError, Connector, Host, Worker};
 use crate::capacity::{
-    BoundMachine, allocatable, allocated, fits, granted, less, size_in, smaller,
+    BoundMachine, allocatable, allocated, beside_dedicated, fits, granted, less, size_in, smaller,
 };
 use crate::groups::Member;
+use crate::hardware::{Cpus, cpus_left, devices_left};
 use crate::images::fetches::Fetches;
 use crate::libvirt_host::LibvirtHost;
 use crate::placement::Candidate;
@@ -292,7 +293,17 @@ impl Hosts {
             let allocated = snapshot.as_ref().map_or(NO_RESOURCES, |snapshot| {
                 self.allocated(&host, snapshot, caches, None)
             });
+            let devices_left = snapshot.as_ref().map_or_else(
+                |_| BTreeMap::new(),
+                |snapshot| self.devices_left(&host, snapshot, caches),
+            );
+            let cpus_left = snapshot.as_ref().map_or(0, |snapshot| {
+                let promised = self.promised();
+                cpus_left_on(&promised, &host, snapshot, caches)
+            });
             Candidate {
+                cpus_left,
+                devices_left,
                 groups: self.groups(host.name(), caches),
                 name: host.name().to_owned(),
                 labels: host.metadata.labels.clone().unwrap_or_default(),
@@ -320,6 +331,21 @@ impl Hosts {
         members.collect()
     }
 
+    /// How many devices of each name are left on a host.
+    fn devices_left(
+        &self,
+        host: &LibvirtHost,
+        snapshot: &Snapshot,
+        caches: &Caches,
+    ) -> BTreeMap<String, usize> {
+        let promised = self.promised();
+        let machines = caches.machines.state();
+        let bound = bound_to(&promised, host.name(), &machines);
+        let bound = bound.map(|(machine, place, _)| (machine.uid(), &place.devices));
+        let bound: Vec<_> = bound.collect();
+        devices_left(&host.spec, &snapshot.hardware, &bound)
+    }
+
     /// What is allocated on a host, without what `except`, the uid of a Machine, has there.
     pub(crate) fn allocated(
         &self,
@@ -340,12 +366,14 @@ impl Hosts {
         snapshot: &Snapshot,
         caches: &Caches,
         uid: &str,
-        asks: HostResources,
-        has: HostResources,
+        (asks, has): (HostResources, HostResources),
+        is_dedicated: bool,
     ) -> HostResources {
         // Two Machines that grow at the same time must not both get what is left.
         let mut promised = self.promised();
         let others = allocated_on(&promised, host, snapshot, caches, Some(uid));
+        let cpus_left = cpus_left_on(&promised, host, snapshot, caches);
+        let others = beside_dedicated(others, cpus_left, is_dedicated);
         let most = less(allocatable(&host.spec, &snapshot.info), others);
         let size = granted(asks, has, most);
         promised.insert(uid.to_owned(), (host.name().to_owned(), size));
@@ -413,6 +441,20 @@ fn bound_to<'m>(
         let size = promised.map(|(_, size)| *size);
         (here == Some(host)).then_some((&**machine, &**place, size))
     })
+}
+
+/// How many dedicated CPUs are left on a host.
+fn cpus_left_on(
+    promised: &HashMap<String, (String, HostResources)>,
+    host: &LibvirtHost,
+    snapshot: &Snapshot,
+    caches: &Caches,
+) -> u32 {
+    let machines = caches.machines.state();
+    let bound = bound_to(promised, host.name(), &machines);
+    let bound = bound.map(|(machine, place, _)| (machine.uid(), place.dedicated_cpus));
+    let cpus = Cpus::of(&host.spec, snapshot.info.cpus);
+    cpus_left(&cpus, &snapshot.hardware, bound)
 }
 
 /// What is allocated on a host, without what `except`, the uid of a Machine, has there.

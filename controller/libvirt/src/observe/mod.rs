@@ -22,6 +22,7 @@ use self::query::HostQuery;
 use crate::access::VolumeKey;
 use crate::capacity::fits;
 use crate::failure::failed;
+use crate::hardware::Cpus;
 use crate::hosts::registry::{ConnectedHost, Hosts, NOT_POLLED, PlacementLock};
 use crate::images::fetches::{Fetches, ImageState};
 use crate::images::names::copy_name;
@@ -245,6 +246,7 @@ impl Observer {
         if view.guest.is_some() && machine.leaves_host().is_none() {
             self.hosts.forget_promise_elsewhere(machine.uid(), name);
         }
+        view.cpus = Cpus::of(&object.spec, snapshot.info.cpus);
         match growth {
             Growth::Permitted => self.look_for_room(machine, &object, &snapshot, &mut view),
             // What it does not get is for others. Without a domain it keeps what it was promised when it was placed.
@@ -273,7 +275,8 @@ impl Observer {
         if fits(asks, has) {
             hosts.lower_promise(uid, asks);
         } else {
-            view.room = hosts.room(host, snapshot, &self.caches, uid, asks, has);
+            let is_dedicated = block.has_dedicated_cpus();
+            view.room = hosts.room(host, snapshot, &self.caches, uid, (asks, has), is_dedicated);
         }
     }
 

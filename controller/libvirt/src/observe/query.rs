@@ -13,10 +13,12 @@ use controller_core::objects::Meta as _;
 use uuid::Uuid;
 
 use crate::access::{
-    AccessError, CardAddresses, Connection, DhcpServer, DomainDetail, Volume, VolumeKey,
+    AccessError, CardAddresses, Connection, DhcpServer, DomainDetail, DomainHardware, Volume,
+    VolumeKey,
 };
 use crate::capacity::UNLIMITED;
 use crate::existing_disks::{Others, Unusable};
+use crate::hardware::Cpus;
 use crate::images::fetches::{FetchKey, Fetches, ImageState};
 use crate::images::names::{image_volume, is_attempt_of, marker};
 use crate::libvirt_host::LibvirtHost;
@@ -51,6 +53,8 @@ pub(crate) struct HostQuery {
     namespace: String,
     /// Whether a card holds an address.
     has_addresses: bool,
+    /// Whether the Machine is to have devices or CPUs of the host for itself.
+    has_hardware: bool,
     /// Whether the Machine is under deletion.
     deleting: bool,
 }
@@ -66,6 +70,7 @@ pub(crate) struct HostAnswer {
     dhcp: BTreeMap<String, DhcpServer>,
     unusable: BTreeMap<VolumeKey, Unusable>,
     network_faults: Vec<String>,
+    taken: DomainHardware,
 }
 
 impl HostQuery {
@@ -92,6 +97,9 @@ impl HostQuery {
                 .collect(),
             namespace: machine.namespace().to_owned(),
             has_addresses: !machine.addresses.configs.is_empty(),
+            has_hardware: machine
+                .desired()
+                .is_some_and(|block| block.has_dedicated_cpus() || !block.devices().is_empty()),
             deleting: machine.is_deleting(),
         }
     }
@@ -175,6 +183,12 @@ impl HostQuery {
         if !self.deleting {
             answer.look_for_space(host, &self.sizes, self.factor)?;
             answer.read_unusable(host, self.uuid, &self.existing, &self.namespace)?;
+        }
+        if self.has_hardware && !self.deleting {
+            let mut all = host.hardware_of_all()?;
+            all.remove(&self.uuid);
+            let others = all.into_values();
+            answer.taken = others.fold(DomainHardware::default(), DomainHardware::joined);
         }
         answer.read_dhcp(host, self.has_addresses)?;
         answer.read_leases(host)?;
@@ -375,6 +389,8 @@ impl HostAnswer {
             unreadable_pools: self.unreadable_pools,
             space_left: self.space_left,
             unusable: self.unusable,
+            taken: self.taken,
+            cpus: Cpus::default(),
             dhcp: self.dhcp,
             network_faults: self.network_faults,
             switches,

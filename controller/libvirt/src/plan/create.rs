@@ -15,6 +15,7 @@ use common::render::libvirt::{
 use super::action::{Action, Plan};
 use super::dhcp::reserve;
 use super::display::display;
+use super::hardware::{Hardware, hardware};
 use super::moving::{Move, moving};
 use super::power::{Power, power, starts};
 use super::release::{kept_records, kept_volumes, releases};
@@ -140,6 +141,8 @@ fn on<'a>(
     let room = room(block, view, observed.hold.as_ref());
     let block = room.block.as_ref().unwrap_or(block);
     findings.no_room = room.fault;
+    let hardware = hardware(block, view);
+    findings.add_lack(hardware.as_ref().err(), guest);
     if guest.is_some_and(|guest| !guest.belongs_to(machine)) {
         findings.guest = name_conflict(&view.host).into();
         return report(machine, observed, now, &findings, vec![]);
@@ -155,7 +158,8 @@ fn on<'a>(
     let volumes = volumes(machine, block, view, observed.hold.is_some(), now);
     findings.no_room = findings.no_room.or_else(|| volumes.no_room.clone());
     let seed = seed(machine, block, view, observed, now);
-    let held = findings.network.fault.is_some()
+    let held = hardware.is_err()
+        || findings.network.fault.is_some()
         || volumes.outcome.fault.is_some()
         || volumes.import.is_some()
         || (seed.fault.is_some() && seed.desired.is_none());
@@ -163,10 +167,12 @@ fn on<'a>(
     findings.network.worsen(network_fault(view));
     findings.guest.worsen(seed.fault);
     let (seed, writes_seed) = (seed.desired, seed.action);
-    let mut desired = (!held).then(|| {
+    let hardware = hardware.as_ref().ok().filter(|_| !held);
+    let mut desired = hardware.map(|hardware| {
         let attachments = Attachments {
             volumes: &volumes,
             networks: &attached,
+            hardware,
             seed: seed.as_ref(),
             starts: guest.is_some_and(|guest| starts(machine, block, guest, now)),
         };
@@ -181,9 +187,8 @@ fn on<'a>(
     // Each seed is a volume of its own: none is written before the domain can be defined with it.
     steps.actions.extend(writes_seed.filter(|_| !held));
     let is_refused = refusal.is_some_and(|refusal| refusal.subject == Subject::Guest);
-    if let (Some(desired), Some(running)) =
-        (&desired, guest.and_then(|guest| guest.running.as_ref()))
-    {
+    let running = guest.and_then(|guest| guest.running.as_ref());
+    if let Some((desired, running)) = desired.as_ref().zip(running) {
         findings.changes = desired.differences_from(running);
     }
     let screen = findings.add_display(display(machine, block, view, &observed.password));
@@ -195,19 +200,8 @@ fn on<'a>(
         .actions
         .extend(reservations.filter(|_| guest.is_some()));
     if let Some(guest) = guest {
-        // While the growth is held, no definition is written that would record more.
-        let metadata = desired
-            .as_ref()
-            .filter(|_| observed.hold.is_none())
-            .and_then(|desired| desired.metadata.as_ref())
-            .or(guest.metadata.as_ref());
-        let power = power(
-            machine,
-            block,
-            guest,
-            &metadata.cloned().unwrap_or_default(),
-            now,
-        );
+        let written = desired.as_ref().filter(|_| observed.hold.is_none());
+        let power = power(machine, block, guest, &recorded(written, guest), now);
         findings.add_power(&power, &view.host);
         let reset = findings.add_reset(&power, machine, guest, refusal);
         steps.actions.extend(reset);
@@ -242,6 +236,16 @@ fn on<'a>(
 }
 
 impl Findings<'_> {
+    /// Adds why the guest does not get hardware of the host. A guest that runs keeps what it has, and one that is off is not
+    /// started.
+    fn add_lack(&mut self, lack: Option<&Fault>, guest: Option<&Guest>) {
+        let Some(fault) = lack else { return };
+        self.no_room.get_or_insert_with(|| fault.clone());
+        if guest.is_some_and(|guest| !guest.state.active()) {
+            self.guest = fault.clone().into();
+        }
+    }
+
     /// What to do about a requested reset. A request waits while the guest goes down or comes up.
     fn add_reset(
         &mut self,
@@ -266,6 +270,14 @@ impl Findings<'_> {
             self.guest.worsen(failed(host));
         }
     }
+}
+
+/// What is recorded with a step of power: what the desired domain has. While the growth is held, no definition is written,
+/// and what the guest has stays.
+fn recorded(desired: Option<&Domain>, guest: &Guest) -> DomainMetadata {
+    let desired = desired.and_then(|desired| desired.metadata.as_ref());
+    let recorded = desired.or(guest.metadata.as_ref());
+    recorded.cloned().unwrap_or_default()
 }
 
 /// With the faults of the addresses of network cards.
@@ -335,6 +347,7 @@ fn failed(host: &str) -> Fault {
 struct Attachments<'a> {
     volumes: &'a Volumes,
     networks: &'a BTreeMap<String, NicAttachment>,
+    hardware: &'a Hardware,
     seed: Option<&'a SeedRecord>,
     /// Whether the next step starts the guest.
     starts: bool,
@@ -407,6 +420,7 @@ fn render(
     let Attachments {
         volumes,
         networks,
+        hardware,
         seed,
         starts,
     } = *attachments;
@@ -422,6 +436,8 @@ fn render(
         cpu_mode: cpu_mode(&view.spec),
         volumes: &volumes.placed,
         networks,
+        devices: &hardware.devices,
+        pinning: &hardware.pinning,
         seed: seed_at.as_ref(),
         console_logs: view.console_logs.as_deref(),
         limits: guest_limits(&view.spec),

@@ -20,6 +20,7 @@ pub(crate) mod disks;
 mod display;
 mod existing;
 mod growth;
+mod hardware;
 pub(crate) mod held;
 mod moving;
 mod power;

@@ -75,7 +75,9 @@ fn no_volume_is_removed_without_each_precondition() {
                     put(&fake, "overlay.qcow2", overlay);
                 }
                 Precondition::Incomplete => put(&fake, &marker(BASE), FakeVolume::default()),
-                Precondition::ExistingDisksFree => panic!("no effect on a volume starts a guest"),
+                Precondition::ExistingDisksFree | Precondition::HardwareFree => {
+                    panic!("no effect on a volume starts a guest")
+                }
                 Precondition::NeverRan | Precondition::Movable => {
                     panic!("no volume is an instance")
                 }

@@ -8,11 +8,12 @@ use serde::Deserialize;
 
 use super::super::{
     CpuMode, Domain, DomainInput, DomainMetadata, GuestLimits, Intent, IntentKind, NicAttachment,
-    NicPolicy, NicSource, PoolVolume, VirtType, VolumeFormat, domain, volume_name,
+    NicPolicy, NicSource, Pinning, PoolVolume, VirtType, VolumeFormat, domain, volume_name,
 };
 use crate::api::choice::{DiskBus, MachineType, NicModel};
 use crate::api::normalized::{Normalized, NormalizedDisk, NormalizedNetwork};
 use crate::bounds;
+use crate::pci::PciAddress;
 use crate::render::Identity;
 
 pub(super) const WEB: Identity<'_> = Identity {
@@ -33,6 +34,11 @@ pub(super) struct Case {
     seed: bool,
     /// `<kind> <name> [vlan] [mtu]` by name of the network card.
     attachments: BTreeMap<String, String>,
+    /// Devices of the host by name of the device.
+    #[serde(skip)]
+    pub(super) devices: BTreeMap<String, PciAddress>,
+    #[serde(skip)]
+    pub(super) pinning: Pinning,
 }
 
 fn folder() -> PathBuf {
@@ -128,6 +134,8 @@ impl Case {
             },
             volumes: &volumes,
             networks: &networks,
+            devices: &self.devices,
+            pinning: &self.pinning,
             seed: self.seed.then_some(&seed),
             limits: GuestLimits::default(),
         })

@@ -4,8 +4,10 @@
 mod differences;
 mod fixtures;
 mod golden;
+mod host_devices;
 mod limits;
 mod names;
+mod pinning;
 mod preserve;
 mod properties;
 mod real;

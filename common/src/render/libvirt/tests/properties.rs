@@ -5,16 +5,18 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::super::{
-    Address, Controller, CpuMode, Disk, DiskLimits, Display, Domain, DomainMetadata, IntentKind,
-    Nic, NicAttachment, NicPolicy, NicSource, PoolVolume, Screen, SeedRecord, VirtType,
-    VolumeFormat, VolumeRecord,
+    Address, Controller, CpuMode, Disk, DiskLimits, Display, Domain, DomainMetadata, HostDevice,
+    IntentKind, Nic, NicAttachment, NicPolicy, NicSource, Pinning, PoolVolume, Screen, SeedRecord,
+    VirtType, VolumeFormat, VolumeRecord,
 };
 use super::fixtures;
 use crate::api::choice::{FirmwareType, HugepageSize, ReclaimPolicy, WatchdogAction};
 use crate::api::normalized::{
     Firmware, NormalizedCpu, NormalizedFeatures, NormalizedMemory, NormalizedTpm,
 };
+use crate::cpu_list::CpuList;
 use crate::mac::Mac;
+use crate::pci::PciAddress;
 use crate::quantity::Bytes;
 
 /// Texts with characters that XML must escape, and with those that only JSON can escape.
@@ -215,7 +217,16 @@ fn domain() -> impl Strategy<Value = Domain> {
                 controllers,
                 disks,
                 nics,
+                host_devices: PciAddress::new(1, 2, 3, 4)
+                    .map(|source| HostDevice::new("gpu", source))
+                    .into_iter()
+                    .filter(|_| maximum)
+                    .collect(),
                 vcpu_quota: is_kvm,
+                pinning: Pinning {
+                    dedicated: if maximum { vec![3, 2] } else { vec![] },
+                    shared: is_kvm.then(|| CpuList([0, 1, 7].into())),
+                },
                 display: Display {
                     screen: match (is_kvm, maximum) {
                         (true, true) => Screen::Socket(None),

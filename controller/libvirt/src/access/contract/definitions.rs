@@ -54,6 +54,37 @@ pub(super) fn surroundings(on: &mut TestHost) {
     on.host.bridges().unwrap();
 }
 
+/// No host has a device at this address: a definition does not look for it.
+pub(super) fn host_devices(on: &mut TestHost) {
+    let device = "<hostdev mode='subsystem' type='pci' managed='yes'>\
+        <source><address domain='0x0000' bus='0xff' slot='0x1f' function='0x7'/></source>\
+        <alias name='ua-device-gpu'/></hostdev>";
+    let (with, without) = (on.defined("with", device), on.defined("without", ""));
+    let source = "0000:ff:1f.7".parse().unwrap();
+    let all = on.host.hardware_of_all().unwrap();
+    assert_eq!(all[&with].devices, [source].into());
+    assert_eq!(all[&without].devices, [].into());
+    let found = on.host.domain(with).unwrap().unwrap();
+    let defined = Domain::parse(&found.inactive).unwrap();
+    let [device] = defined.host_devices.as_slice() else {
+        panic!("{defined:?}");
+    };
+    assert_eq!((device.name(), device.source), ("gpu", source));
+}
+
+pub(super) fn pinning(on: &mut TestHost) {
+    let (_, text) = on.domain("pinned", "");
+    let uuid = on.defined("pinned", "");
+    let tune = "</vcpu><cputune><vcpupin vcpu='0' cpuset='0'/></cputune>";
+    assert!(text.contains("</vcpu>"), "{text}");
+    on.host.define(&text.replace("</vcpu>", tune)).unwrap();
+    let all = on.host.hardware_of_all().unwrap();
+    assert_eq!(all[&uuid].cpus, [0].into());
+    let found = on.host.domain(uuid).unwrap().unwrap();
+    let defined = Domain::parse(&found.inactive).unwrap();
+    assert_eq!(defined.pinning.dedicated, [0]);
+}
+
 pub(super) fn dhcp(on: &mut TestHost) {
     let networks = on.host.networks().unwrap();
     let Some(network) = networks.iter().find(|it| it.name == "default") else {

@@ -89,6 +89,16 @@ pub(super) const CONTRACTS: &[Contract] = &[
         test: volumes::references,
     },
     Contract {
+        name: "devices of the host that domains have",
+        binds: ALL,
+        test: definitions::host_devices,
+    },
+    Contract {
+        name: "CPUs of the host that domains are pinned to",
+        binds: ALL,
+        test: definitions::pinning,
+    },
+    Contract {
         name: "a running guest's volume is deleted without a check",
         binds: RUNNING,
         test: volumes::deleted_under,

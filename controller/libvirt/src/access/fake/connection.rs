@@ -1,5 +1,6 @@
 //! A connection to the fake: each call returns what a real host was observed to return.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 
 use common::api::status::GuestOs;
@@ -13,8 +14,8 @@ use super::{Agent, FakeDomain, FakeLibvirt, HostState, MACHINES, When, dhcp, edi
 use crate::access::types::shutoff;
 use crate::access::{
     AccessError, CardAddresses, Connection, DhcpHost, DhcpServer, DomainDetail, DomainDisks,
-    DomainState, FirmwareState, HostInfo, Lease, Network, Pool, Result, Shutdown, State, Volume,
-    xml,
+    DomainHardware, DomainState, FirmwareState, HostInfo, Lease, Network, Pool, Result, Shutdown,
+    State, Volume, xml,
 };
 
 /// Why a running guest runs: it was booted (virDomainRunningReason).
@@ -161,6 +162,17 @@ impl Connection for FakeConnection {
                 Ok(disks)
             });
             disks.collect()
+        })
+    }
+
+    fn hardware_of_all(&mut self) -> Result<BTreeMap<Uuid, DomainHardware>> {
+        self.read("hardware_of_all", |state| {
+            let all = state.domains.iter().map(|(uuid, domain)| {
+                let live = domain.live.as_deref().map(xml::hardware).transpose()?;
+                let defined = xml::hardware(&domain.inactive)?;
+                Ok((*uuid, defined.joined(live.unwrap_or_default())))
+            });
+            all.collect()
         })
     }
 

@@ -23,7 +23,8 @@ use super::read::{self, ARCHITECTURE, ELEMENT, existing, volume};
 use crate::access::xml::GuestHardware;
 use crate::access::{
     AccessError, CardAddresses, Connection, DhcpHost, DhcpServer, DomainDetail, DomainDisks,
-    DomainState, FirmwareState, HostInfo, Lease, Network, Pool, Result, Shutdown, Volume, xml,
+    DomainHardware, DomainState, FirmwareState, HostInfo, Lease, Network, Pool, Result, Shutdown,
+    Volume, xml,
 };
 
 /// Limit in seconds for an answer of a guest's agent. A frozen agent would otherwise block the connection for ever.
@@ -158,6 +159,17 @@ impl Connection for Native {
                 }
                 Ok(disks)
             })
+        })
+    }
+
+    fn hardware_of_all(&mut self) -> Result<BTreeMap<Uuid, DomainHardware>> {
+        self.run(|host| {
+            let all = existing(host.list_all_domains(0)?, |domain| {
+                let of = |flags| xml::hardware(&domain.xml_desc(flags)?);
+                let defined = of(sys::VIR_DOMAIN_XML_INACTIVE)?;
+                Ok((domain.uuid()?, defined.joined(of(0)?)))
+            });
+            Ok(all?.into_iter().collect())
         })
     }
 

@@ -90,7 +90,7 @@ fn of_two_machines_that_grow_at_the_same_time_one_gets_what_is_left() {
     let polled = snapshot(&[("a", 2), ("b", 2)]);
     let room = |snapshot: &Snapshot, uid| {
         let (asks, has) = (resources(2, 8), resources(2, 2));
-        hosts.room(&alpha, snapshot, &caches, uid, asks, has)
+        hosts.room(&alpha, snapshot, &caches, uid, (asks, has), false)
     };
     assert_eq!(room(&polled, "a"), resources(6, 10));
     assert_eq!(room(&polled, "b"), resources(6, 4), "a has the promise");
@@ -198,7 +198,14 @@ fn a_request_that_does_not_fit_takes_no_room_from_others() {
     let (alpha, caches) = (host("alpha"), caches(&["a", "b"]));
     let polled = snapshot(&[("a", 2), ("b", 2)]);
     let asks = resources(2, 12 * 1024);
-    let most = hosts.room(&alpha, &polled, &caches, "a", asks, resources(2, 2));
+    let most = hosts.room(
+        &alpha,
+        &polled,
+        &caches,
+        "a",
+        (asks, resources(2, 2)),
+        false,
+    );
     assert_eq!(most, resources(6, 10));
     let all = hosts.allocated(&alpha, &polled, &caches, None);
     assert_eq!(all, resources(4, 4));

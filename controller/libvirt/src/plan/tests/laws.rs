@@ -154,6 +154,9 @@ impl laws::Environment for Environment {
             (_, Precondition::ExistingDisksFree) => Some(
                 "plan::tests::existing::no_effect_gives_a_volume_to_the_guest_that_another_domain_has_by_then",
             ),
+            (_, Precondition::HardwareFree) => Some(
+                "plan::tests::hardware::no_effect_gives_a_device_to_the_guest_that_another_domain_has_by_then",
+            ),
             (_, Precondition::StateKept) => Some("access::contract::guests::nvram"),
             _ => None,
         }

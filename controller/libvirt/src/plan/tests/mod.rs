@@ -6,6 +6,7 @@ mod dhcp;
 mod elsewhere;
 mod existing;
 mod faults;
+mod hardware;
 mod headers;
 mod held;
 mod images;

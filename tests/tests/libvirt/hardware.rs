@@ -1,0 +1,154 @@
+//! Hardware of a host that single guests have for themselves.
+
+use lab::{
+    objects::{HOST, condition, condition_message},
+    wait,
+};
+use serde_json::{Value, json};
+
+use crate::environment::{self, Environment};
+
+/// The address of the one device, in libvirt's words.
+const SOURCE: &str = "<address domain='0x0000' bus='0x3b' slot='0x00' function='0x0'/>";
+
+/// A host of libvirt's test driver with a device: QEMU passes no device through where there is none.
+fn there() -> Value {
+    json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": "LibvirtHost",
+        "metadata": {"name": "there", "labels": {"at": "there"}},
+        "spec": {
+            "uri": "test:///default",
+            "virtType": "qemu",
+            // The test driver has 3Gi, and a domain of 8Gi.
+            "overcommit": {"memory": "4"},
+            "storage": [{"storageClass": "local", "pool": "default-pool"}],
+            "networks": [{"name": "default", "type": "network", "source": "default"}],
+            "devices": [{"name": "example.com/gpu", "addresses": ["0000:3b:00.0"]}],
+        },
+    })
+}
+
+/// A Machine with this number of devices.
+fn with_devices(count: usize) -> Value {
+    let device = |number| json!({"name": format!("gpu-{number}"), "deviceName": "example.com/gpu"});
+    let devices: Vec<_> = (0..count).map(device).collect();
+    json!({
+        "resources": {"cpu": {"cores": 1}, "memory": {"size": "128Mi"}},
+        "disks": [{"name": "root", "size": "1Gi", "storageClass": "local"}],
+        "devices": devices,
+    })
+}
+
+async fn definition(env: &Environment, name: &str) -> String {
+    let domain = env.domain(name).await;
+    let arguments = ["-c", "test:///default", "dumpxml", "--inactive", &domain];
+    env.virsh(&arguments).await
+}
+
+#[tokio::test]
+async fn a_device_of_a_host_is_given_to_one_machine_at_a_time() {
+    let Some(env) = Environment::new().await else {
+        return;
+    };
+    env.lab.apply(&there()).await.unwrap();
+    let hosts = env.lab.objects(HOST, "");
+    let reported = hosts.until_condition("there", "Ready", "True", "Ready");
+    reported.await.unwrap();
+
+    let two = environment::machine("two", &with_devices(2));
+    let why = "spec.devices[0].deviceName: Invalid value: \"example.com/gpu\": 2 are asked for, and no LibvirtHost offers more than 1 ('there')";
+    wait::until("the webhook to know the host", async || {
+        let answer = env.lab.kubectl().apply(&two).await?.refused()?;
+        let is_known = answer.contains(why) && answer.contains("[DeviceNotOffered]");
+        Ok(if is_known { Ok(()) } else { Err(answer) })
+    })
+    .await
+    .unwrap();
+
+    let is_ready = |machine: &Value| condition(machine, "Ready")["status"] == "True";
+    env.apply("first", &with_devices(1)).await;
+    let first = env.until("first", "to run", is_ready).await;
+    assert_eq!(first["status"]["host"], "there");
+    let xml = definition(&env, "first").await;
+    assert!(xml.contains(SOURCE), "{xml}");
+    assert!(xml.contains("<alias name='ua-device-gpu-0'/>"), "{xml}");
+
+    env.apply("second", &with_devices(1)).await;
+    let machines = env.machines();
+    let waits = machines.until_condition("second", "Ready", "False", "NoHostFits");
+    let second = waits.await.unwrap();
+    assert_eq!(second["status"]["phase"], "Pending");
+    let why = condition_message(&second, "Ready").unwrap();
+    let lacks = "there: has 0 of 1 devices 'example.com/gpu' left, 1 needed";
+    assert!(why.contains(lacks), "{why}");
+
+    env.delete("first").await;
+    let second = env.until("second", "to run", is_ready).await;
+    assert_eq!(second["status"]["host"], "there");
+    let xml = definition(&env, "second").await;
+    assert!(xml.contains(SOURCE), "{xml}");
+}
+
+/// The CPUs of the host that each vCPU of a running guest may run on, by the kernel's word: `y` or `-` for each.
+async fn affinities(env: &Environment, name: &str) -> Vec<String> {
+    let domain = env.domain(name).await;
+    let info = env.virsh(&["vcpuinfo", &domain]).await;
+    let lines = info
+        .lines()
+        .filter_map(|line| line.strip_prefix("CPU Affinity:"));
+    lines.map(|text| text.trim().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_dedicated_cpu_of_a_host_runs_one_vcpu() {
+    let Some(env) = Environment::new().await else {
+        return;
+    };
+    let hosts = env.lab.objects(HOST, "");
+    let here = hosts.get("here").await.unwrap();
+    if here["status"]["capacity"]["cpu"].as_u64() < Some(2) {
+        return lab::skip("the host has one CPU only");
+    }
+    let offer = json!({"spec": {"dedicatedCpus": "1"}});
+    hosts.merge("here", &offer).await.unwrap();
+    let dedicated = |cores| json!({"resources": {"cpu": {"cores": cores, "dedicated": true}, "memory": {"size": "256Mi"}}});
+    let two = environment::machine("two", &dedicated(2));
+    wait::until("the webhook to know the CPU", async || {
+        let answer = env.lab.kubectl().apply(&two).await?.refused()?;
+        let why = "no LibvirtHost has more than 1 ('here')";
+        let is_known = answer.contains(why) && answer.contains("[DedicatedCpusNotOffered]");
+        Ok(if is_known { Ok(()) } else { Err(answer) })
+    })
+    .await
+    .unwrap();
+
+    let is_ready = |machine: &Value| condition(machine, "Ready")["status"] == "True";
+    env.apply("pinned", &dedicated(1)).await;
+    env.until("pinned", "to run", is_ready).await;
+    let domain = env.domain("pinned").await;
+    let pins = env.virsh(&["vcpupin", &domain, "--live"]).await;
+    let pins: Vec<_> = pins.split_whitespace().rev().take(2).collect();
+    assert_eq!(pins, ["1", "0"], "vCPU 0 is on CPU 1");
+    let [affinity] = &affinities(&env, "pinned").await[..] else {
+        panic!("{domain} has another number of vCPUs");
+    };
+    assert!(affinity.starts_with("-y"), "{affinity}");
+    assert_eq!(affinity.matches('y').count(), 1, "{affinity}");
+
+    env.apply("second", &dedicated(1)).await;
+    let machines = env.machines();
+    let waits = machines.until_condition("second", "Ready", "False", "NoHostFits");
+    let why = waits.await.unwrap();
+    let why = condition_message(&why, "Ready").unwrap();
+    let lacks = "here: has 0 of 1 dedicated CPUs left, 1 are needed";
+    assert!(why.contains(lacks), "{why}");
+
+    env.apply("other", &json!({})).await;
+    env.until("other", "to run", is_ready).await;
+    for affinity in affinities(&env, "other").await {
+        assert!(affinity.starts_with("y-"), "{affinity}");
+    }
+    env.delete("pinned").await;
+    env.until("second", "to run", is_ready).await;
+}
