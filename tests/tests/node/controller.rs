@@ -31,7 +31,7 @@ pub(crate) async fn a_killed_leader_is_replaced_within_the_lease(cluster: &mut C
     .await
     .unwrap();
     let seconds = after["spec"]["leaseDurationSeconds"].as_u64().unwrap();
-    println!(
+    eprintln!(
         "the Lease changed hands after {:.1} s; it lasts {seconds} s",
         start.elapsed().as_secs_f64()
     );
