@@ -71,7 +71,7 @@ fn the_programs_stay_within_their_limits_and_a_leader_is_replaced() {
     on_a_node(name, &["--set=replicaCount=2"], async |cluster| {
         attacks::large_bodies_fit_into_the_memory_limit(cluster).await;
         attacks::stuck_clients_at_the_probe_port_cost_no_probe(cluster).await;
-        controller::a_killed_leader_is_replaced_within_the_lease(cluster).await;
+        controller::a_deleted_leader_is_replaced_within_the_lease(cluster).await;
     });
 }
 
