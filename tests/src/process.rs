@@ -46,6 +46,7 @@ pub struct Program {
     environment: Vec<(String, String)>,
     log: PathBuf,
     mounts: Option<u32>,
+    is_shown: bool,
 }
 
 impl Program {
@@ -62,7 +63,15 @@ impl Program {
             environment: Vec::new(),
             log: log.to_owned(),
             mounts: None,
+            is_shown: false,
         }
+    }
+
+    /// Lets its output go where that of this process goes, instead of to the log.
+    #[must_use]
+    pub(crate) fn shown(mut self) -> Self {
+        self.is_shown = true;
+        self
     }
 
     /// Starts it in the mount namespace of the process with this id.
@@ -115,6 +124,9 @@ impl Program {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
+        if self.is_shown {
+            command.stdout(Stdio::inherit()).stderr(Stdio::inherit());
+        }
         own_group(&mut command);
         let child = fork(command).with_context(|| format!("starting {}", self.path.display()))?;
         Ok(Process {

@@ -32,7 +32,7 @@ impl FromStr for Reference {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         const EXAMPLE: &str = "registry.example.com/kubevirt-operator:v0.1.0";
-        let wrong = |what: &str| format!("--tag {text}: {what}; an example is {EXAMPLE}");
+        let wrong = |what: &str| format!("{what}; an example is {EXAMPLE}");
         ensure!(
             !text.contains('@'),
             wrong("has a digest, which is computed")

@@ -1,7 +1,7 @@
 //! The cgroup below which the kubelet puts pods. It is named after the lab's folder.
 
 use std::{
-    env, fs,
+    fs::{self, File},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -19,18 +19,24 @@ const EMPTIED: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Cgroup {
     name: String,
+    /// Locks on the folders, which the kernel releases when this process ends.
+    in_use: Vec<File>,
 }
 
 impl Cgroup {
     /// Creates it, after it has removed those of labs that were killed.
     pub(super) fn create(name: &str) -> Result<Self> {
         remove_abandoned();
-        let cgroup = Self {
+        let mut cgroup = Self {
             name: name.to_owned(),
+            in_use: Vec::new(),
         };
         for hierarchy in hierarchies() {
             let path = hierarchy.join(name);
             fs::create_dir(&path).with_context(|| format!("creating {}", path.display()))?;
+            let lock = File::open(&path)?;
+            lock.try_lock()?;
+            cgroup.in_use.push(lock);
             if hierarchy.ends_with("cpuset") {
                 // Empty in a new cgroup of version 1, which then takes no process.
                 for file in ["cpuset.cpus", "cpuset.mems"] {
@@ -98,26 +104,19 @@ fn remove(path: &Path) -> std::io::Result<()> {
     fs::remove_dir(path)
 }
 
-/// Removes the cgroups of labs whose folder is gone and that have no process.
+/// Removes the cgroups whose lab has ended.
 pub(super) fn remove_abandoned() {
     for hierarchy in hierarchies() {
         for entry in fs::read_dir(hierarchy).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            let is_ours = name.to_string_lossy().starts_with(folder::PREFIX);
-            if is_ours && !env::temp_dir().join(&name).exists() && !has_processes(&entry.path()) {
+            let is_ours = entry
+                .file_name()
+                .to_string_lossy()
+                .starts_with(folder::PREFIX);
+            let abandoned = || File::open(entry.path()).is_ok_and(|lock| lock.try_lock().is_ok());
+            if is_ours && abandoned() {
                 // Another lab may do the same.
                 let _ = remove(&entry.path());
             }
         }
     }
-}
-
-fn has_processes(path: &Path) -> bool {
-    let own = fs::read_to_string(path.join("cgroup.procs"));
-    if own.is_ok_and(|text| !text.is_empty()) {
-        return true;
-    }
-    let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    let folders = entries.map(|entry| entry.path()).filter(|it| it.is_dir());
-    folders.into_iter().any(|folder| has_processes(&folder))
 }

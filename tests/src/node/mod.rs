@@ -23,6 +23,6 @@ mod requirements;
 
 pub use cluster::Cluster;
 pub use images::{IMAGE, IMAGE_VERSIONS};
-pub use namespaces::{Enclosed, is_enclosed, remove_leftovers};
+pub use namespaces::{Enclosed, Output, is_enclosed, remove_leftovers};
 pub use programs::Node;
 pub use requirements::{prepare, requirements};

@@ -76,6 +76,15 @@ pub(super) fn cgroup() -> Result<String> {
     env::var(CGROUP).context(CGROUP)
 }
 
+/// Where the output of the enclosed program goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// Where that of the enclosing program goes.
+    Shown,
+    /// To a log that [`Enclosed::log`] reads.
+    Logged,
+}
+
 /// The program in the namespaces. Dropping this ends it, and everything that it has started.
 #[derive(Debug)]
 pub struct Enclosed {
@@ -95,26 +104,26 @@ impl Enclosed {
         Ok(folder)
     }
 
-    /// Starts this program again with these arguments. Its output goes to the file `log`, or to the output of this
-    /// program.
-    pub(super) fn start(folder: Folder, arguments: &[&str], log: Option<&Path>) -> Result<Self> {
+    /// Starts this program again with these arguments.
+    pub(super) fn start(folder: Folder, arguments: &[&str], output: Output) -> Result<Self> {
         let name = folder.path().file_name().unwrap_or_default();
         let cgroup = Cgroup::create(&name.to_string_lossy())?;
         let script = format!("{FIRST}{}{LAST}", network::commands());
         let here = folder.path().display().to_string();
-        let program = env::current_exe()?.display().to_string();
-        let log = log.unwrap_or(Path::new("/dev/stderr"));
-        let process = Program::new(Path::new("unshare"), log)
+        let this_program = env::current_exe()?.display().to_string();
+        let mut program = Program::new(Path::new("unshare"), &folder.join("output.log"))
             .args(["--mount", "--net", "--pid", "--mount-proc"])
             .args(["--fork", "--kill-child", "sh", "-c", &script, "first"])
-            .args([&here, &program])
+            .args([&here, &this_program])
             .args(arguments.iter().copied())
             .env(ENCLOSED, &here)
             .env(CGROUP, cgroup.name())
-            .env("TMPDIR", folder.join("tmp").display())
-            .start()?;
+            .env("TMPDIR", folder.join("tmp").display());
+        if output == Output::Shown {
+            program = program.shown();
+        }
         Ok(Self {
-            process,
+            process: program.start()?,
             _cgroup: cgroup,
             folder,
         })

@@ -1,9 +1,6 @@
 //! [`Node`]: the programs of one node.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::Path};
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Node as NodeObject;
@@ -91,8 +88,8 @@ impl Node {
     }
 }
 
-fn write(path: PathBuf, value: &Value) -> Result<String> {
-    fs::write(&path, value.to_string())?;
+fn write(path: &Path, value: &Value) -> Result<String> {
+    fs::write(path, value.to_string())?;
     Ok(path.display().to_string())
 }
 
@@ -122,7 +119,7 @@ fn kubelet(tools: &NodeTools, lab: &Lab, folder: &Path, kubeconfig: &Path) -> Re
             "imagefs.available": "0%",
         },
     });
-    let configuration = write(folder.join("kubelet.json"), &configuration)?;
+    let configuration = write(&folder.join("kubelet.json"), &configuration)?;
     Ok(
         Program::new(&tools.kubelet, &lab.path("kubelet.log")).args([
             format!("--config={configuration}"),
@@ -154,7 +151,7 @@ fn proxy(tools: &NodeTools, lab: &Lab, folder: &Path, kubeconfig: &Path) -> Resu
         "healthzBindAddress": "",
         "metricsBindAddress": "",
     });
-    let configuration = write(folder.join("kube-proxy.json"), &configuration)?;
+    let configuration = write(&folder.join("kube-proxy.json"), &configuration)?;
     Ok(Program::new(&tools.proxy, &lab.path("kube-proxy.log"))
         .args([format!("--config={configuration}")]))
 }

@@ -5,7 +5,11 @@ use std::path::Path;
 use anyhow::Result;
 use tokio::sync::OnceCell;
 
-use super::{containerd::CNI_PLUGINS, images, namespaces::Enclosed};
+use super::{
+    containerd::CNI_PLUGINS,
+    images,
+    namespaces::{Enclosed, Output},
+};
 use crate::{
     Binary,
     debian::{Missing, install, instead, program},
@@ -62,13 +66,12 @@ fn missing_packages() -> Vec<&'static str> {
 
 /// Finds or builds everything that needs the internet, makes the images, and starts this program again in namespaces, where
 /// there is no internet.
-pub async fn prepare(arguments: &[&str], log: Option<&Path>) -> Result<Enclosed> {
+pub async fn prepare(arguments: &[&str], output: Output) -> Result<Enclosed> {
     Tools::ensure().await?;
     NodeTools::ensure().await?;
     tools::helm().await?;
     Binary::Webhook.path().await?;
     let folder = Enclosed::folder()?;
     images::make(&folder).await?;
-    let log = log.map(|name| folder.join(&name.display().to_string()));
-    Enclosed::start(folder, arguments, log.as_deref())
+    Enclosed::start(folder, arguments, output)
 }

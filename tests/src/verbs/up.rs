@@ -6,7 +6,7 @@ use anyhow::{Result, bail, ensure};
 use lab::{
     Lab, Scenario,
     libvirt::Libvirt,
-    node::{self, Enclosed},
+    node::{self, Enclosed, Output},
     tools::Tools,
 };
 use tokio::time::sleep;
@@ -70,7 +70,7 @@ pub(crate) async fn run_with_node() -> Result<ExitCode> {
         bail!("no node can run here: {missing}");
     }
     step("looking for the programs of a node, and making the images");
-    let mut enclosed = node::prepare(&["up", "--node"], None).await?;
+    let mut enclosed = node::prepare(&["up", "--node"], Output::Shown).await?;
     let mut is_announced = false;
     loop {
         if let Some(status) = enclosed.ended()? {

@@ -11,7 +11,7 @@ use lab::{
 use serde_json::Value;
 use tokio::time::sleep;
 
-use crate::{all_ready, calls, is_ready, name, restarts};
+use crate::{all_ready, is_ready, name, restarts};
 
 const BODIES: usize = 50;
 
@@ -44,12 +44,11 @@ pub(crate) async fn stuck_clients_at_the_probe_port_cost_no_probe(cluster: &mut 
         let address = pod["status"]["podIP"].as_str().unwrap();
         SocketAddr::new(address.parse().unwrap(), port)
     };
-    let mut targets = vec![
+    let targets = [
         address(&webhook[0], HEALTH_PORT),
         address(&controller[0], HEALTH_PORT),
         address(&controller[0], METRICS_PORT),
     ];
-    targets.sort_unstable();
     let watching = async {
         let deadline = Deadline::after(ATTACK);
         while !deadline.passed() {
@@ -79,12 +78,7 @@ pub(crate) async fn stuck_clients_at_the_probe_port_cost_no_probe(cluster: &mut 
             }
         })
     });
-    let calls = calls::during(&cluster.lab, async {
-        tokio::join!(watching, join_all(attacks));
-    })
-    .await;
-    println!("stuck clients: {} writes answered", calls.answered);
-    assert!(calls.failed.is_empty(), "{:#?}", calls.failed);
+    tokio::join!(watching, join_all(attacks));
     wait::until("a probe to be answered", async || {
         let answer = lab::http::get(targets[0], "/healthz").await;
         Ok(answer.map_err(|error| format!("{error:#}")))

@@ -12,8 +12,8 @@ use crate::{all_ready, name, pods};
 /// The Lease of all replicas.
 const LEASE: &str = "kubevirt-operator";
 
-/// The other replica holds the Lease soon after the pod of the leader was killed without a chance to release it.
-pub(crate) async fn a_killed_leader_is_replaced_within_the_lease(cluster: &mut Cluster) {
+/// The other replica holds the Lease soon after the pod of the leader was deleted without a grace period.
+pub(crate) async fn a_deleted_leader_is_replaced_within_the_lease(cluster: &mut Cluster) {
     let replicas = all_ready(cluster, Binary::Controller, 2).await;
     let before = lease(cluster).await;
     let leader = replicas
@@ -31,7 +31,7 @@ pub(crate) async fn a_killed_leader_is_replaced_within_the_lease(cluster: &mut C
     .await
     .unwrap();
     let seconds = after["spec"]["leaseDurationSeconds"].as_u64().unwrap();
-    println!(
+    eprintln!(
         "the Lease changed hands after {:.1} s; it lasts {seconds} s",
         start.elapsed().as_secs_f64()
     );

@@ -9,22 +9,19 @@ mod leftovers;
 mod releases;
 mod webhook;
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use lab::{
     Binary, OPERATOR_NAMESPACE,
-    node::{self, Cluster},
+    node::{self, Cluster, Output},
     wait,
 };
 use serde_json::Value;
 
 /// Limit of one test, the start of its node included.
 const LIMIT: Duration = Duration::from_mins(10);
-
-/// The file with the output of a test that runs in namespaces.
-const LOG: &str = "test.log";
 
 /// Runs the test of this name in namespaces of its own, with a cluster in which the chart is installed with these values.
 fn on_a_node(name: &str, values: &[&str], test: impl AsyncFnOnce(&mut Cluster)) {
@@ -45,13 +42,14 @@ fn on_a_node(name: &str, values: &[&str], test: impl AsyncFnOnce(&mut Cluster)) 
             lab::skip(missing);
             return;
         }
-        let arguments = [name, "--exact", "--nocapture"];
-        let enclosed = node::prepare(&arguments, Some(Path::new(LOG))).await;
+        let arguments = [name, "--exact", "--include-ignored", "--nocapture"];
+        let enclosed = node::prepare(&arguments, Output::Logged).await;
         let mut enclosed = enclosed.unwrap();
         let status = enclosed.wait(LIMIT).await;
-        assert!(status.unwrap().success(), "{}", enclosed.log());
+        let has_run = enclosed.log().contains("test result: ok. 1 passed;");
+        assert!(status.unwrap().success() && has_run, "{}", enclosed.log());
         // The figures of the test.
-        println!("{}", enclosed.log());
+        eprintln!("{}", enclosed.log());
     });
 }
 
@@ -73,7 +71,7 @@ fn the_programs_stay_within_their_limits_and_a_leader_is_replaced() {
     on_a_node(name, &["--set=replicaCount=2"], async |cluster| {
         attacks::large_bodies_fit_into_the_memory_limit(cluster).await;
         attacks::stuck_clients_at_the_probe_port_cost_no_probe(cluster).await;
-        controller::a_killed_leader_is_replaced_within_the_lease(cluster).await;
+        controller::a_deleted_leader_is_replaced_within_the_lease(cluster).await;
     });
 }
 

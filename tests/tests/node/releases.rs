@@ -19,7 +19,7 @@ pub(crate) async fn are_upgraded_rolled_back_and_removed(cluster: &mut Cluster) 
         run_image(here, IMAGE_VERSIONS[0]).await;
     })
     .await;
-    println!("upgrade and rollback: {} writes answered", calls.answered);
+    eprintln!("upgrade and rollback: {} writes answered", calls.answered);
     assert!(calls.failed.is_empty(), "{:#?}", calls.failed);
 
     let uninstall = ["uninstall", "kubevirt-operator", "--wait", "--timeout=110s"];
