@@ -113,10 +113,12 @@ fn certificates() -> Result<(ServerConfig, Value)> {
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
     let verifier = verifier.build().context("the verifier of clients")?;
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
-    let config = ServerConfig::builder_with_provider(provider)
+    let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
         .with_single_cert(vec![certificate.der().clone()], key.into())?;
+    // libvirt reads one record after the handshake, which has to be the confirmation.
+    config.send_tls13_tickets = 0;
     let credentials = json!({
         "ca.crt": ca_certificate.pem(),
         "tls.crt": client.pem(),
