@@ -8,9 +8,6 @@ use serde_json::{Value, json};
 
 use crate::environment::{self, Environment};
 
-/// The address of the one device, in libvirt's words.
-const SOURCE: &str = "<address domain='0x0000' bus='0x3b' slot='0x00' function='0x0'/>";
-
 /// A host of libvirt's test driver with a device: QEMU passes no device through where there is none.
 fn there() -> Value {
     json!({
@@ -40,12 +37,6 @@ fn with_devices(count: usize) -> Value {
     })
 }
 
-async fn definition(env: &Environment, name: &str) -> String {
-    let domain = env.domain(name).await;
-    let arguments = ["-c", "test:///default", "dumpxml", "--inactive", &domain];
-    env.virsh(&arguments).await
-}
-
 #[tokio::test]
 async fn a_device_of_a_host_is_given_to_one_machine_at_a_time() {
     let Some(env) = Environment::new().await else {
@@ -70,9 +61,6 @@ async fn a_device_of_a_host_is_given_to_one_machine_at_a_time() {
     env.apply("first", &with_devices(1)).await;
     let first = env.until("first", "to run", is_ready).await;
     assert_eq!(first["status"]["host"], "there");
-    let xml = definition(&env, "first").await;
-    assert!(xml.contains(SOURCE), "{xml}");
-    assert!(xml.contains("<alias name='ua-device-gpu-0'/>"), "{xml}");
 
     env.apply("second", &with_devices(1)).await;
     let machines = env.machines();
@@ -86,8 +74,44 @@ async fn a_device_of_a_host_is_given_to_one_machine_at_a_time() {
     env.delete("first").await;
     let second = env.until("second", "to run", is_ready).await;
     assert_eq!(second["status"]["host"], "there");
-    let xml = definition(&env, "second").await;
-    assert!(xml.contains(SOURCE), "{xml}");
+}
+
+/// libvirt looks for the device only when the guest starts.
+#[tokio::test]
+async fn a_machine_that_is_off_has_its_device_too() {
+    let Some(env) = Environment::new().await else {
+        return;
+    };
+    let devices = json!([{"name": "example.com/gpu", "addresses": ["0000:ff:1f.7"]}]);
+    let offer = json!({"spec": {"devices": devices}});
+    env.lab
+        .objects(HOST, "")
+        .merge("here", &offer)
+        .await
+        .unwrap();
+    let mut spec = with_devices(1);
+    spec["powerState"] = json!("Stopped");
+    env.apply("first", &spec).await;
+    let is_off = |machine: &Value| machine["status"]["phase"] == "Stopped";
+    env.until("first", "to be off", is_off).await;
+    let domain = env.domain("first").await;
+    let xml = env.virsh(&["dumpxml", "--inactive", &domain]).await;
+    for part in [
+        "<hostdev mode='subsystem' type='pci' managed='yes'>",
+        "<address domain='0x0000' bus='0xff' slot='0x1f' function='0x7'/>",
+        "<alias name='ua-device-gpu-0'/>",
+    ] {
+        assert!(xml.contains(part), "{part}\n{xml}");
+    }
+    env.apply("second", &spec).await;
+    let machines = env.machines();
+    let waits = machines.until_condition("second", "Ready", "False", "NoHostFits");
+    let why = waits.await.unwrap();
+    let why = condition_message(&why, "Ready").unwrap();
+    let lacks = "here: has 0 of 1 devices 'example.com/gpu' left, 1 needed";
+    assert!(why.contains(lacks), "{why}");
+    env.delete("first").await;
+    env.until("second", "to be off", is_off).await;
 }
 
 /// The CPUs of the host that each vCPU of a running guest may run on, by the kernel's word: `y` or `-` for each.
