@@ -299,6 +299,14 @@ async fn sockets_and_memory_grow_in_a_running_guest() {
         .unwrap();
 }
 
+fn disk_names(instance: &Value) -> Vec<String> {
+    let disks = instance.pointer("/spec/domain/devices/disks").unwrap();
+    let names = disks.as_array().unwrap().iter();
+    names
+        .map(|disk| disk["name"].as_str().unwrap().to_owned())
+        .collect()
+}
+
 /// KubeVirt's release and gates decide what admission announces, what the status says, and what happens to the guest.
 #[tokio::test]
 async fn disks_are_plugged_into_a_running_guest_and_out_of_it_where_kubevirt_can() {
@@ -325,13 +333,6 @@ async fn disks_are_plugged_into_a_running_guest_and_out_of_it_where_kubevirt_can
     let until = async |what: &str, changes: &[[&str; 4]]| {
         let reported = |web: &Value| is_reported(web) && pending(web) == changes;
         machines.until("web", what, reported).await.unwrap()
-    };
-    let disk_names = |instance: &Value| -> Vec<String> {
-        let disks = instance.pointer("/spec/domain/devices/disks").unwrap();
-        let names = disks.as_array().unwrap().iter();
-        names
-            .map(|disk| disk["name"].as_str().unwrap().to_owned())
-            .collect()
     };
     let has = async |names: &[&str]| {
         let has = |it: &Value| disk_names(it) == names;
@@ -395,12 +396,6 @@ async fn disks_are_plugged_into_a_running_guest_and_out_of_it_where_kubevirt_can
 
     // KubeVirt 1.9 does it by itself, also while something else waits for a restart.
     env.simulator.install(9, &[]).await.unwrap();
-    announced(
-        &[on_sata.clone(), data.clone()],
-        "at the next restart",
-        false,
-    )
-    .await;
     let warning = apply(&[on_sata.clone(), data.clone()]).await;
     assert!(!warning.contains("RestartRequired"), "{warning}");
     let plugged = has(&["root", "data"]).await;
