@@ -3,6 +3,8 @@
 
 mod environment;
 
+use std::slice::from_ref;
+
 use lab::{
     Scenario,
     objects::{CLAIM, CLASS, INSTANCE, SECRET, VM, condition, condition_message},
@@ -350,8 +352,8 @@ async fn disks_are_plugged_into_a_running_guest_and_out_of_it_where_kubevirt_can
 
     // KubeVirt 1.8 does it with a gate only.
     env.simulator.install(8, &[]).await.unwrap();
-    announced(&[data.clone()], "at the next restart", true).await;
-    let warning = apply(&[data.clone()]).await;
+    announced(from_ref(&data), "at the next restart", true).await;
+    let warning = apply(from_ref(&data)).await;
     let text = "spec.disks[0].name: 'data' is attached at the next restart [RestartRequired]";
     assert!(warning.contains(text), "{warning}");
     let waits = until(
@@ -379,7 +381,7 @@ async fn disks_are_plugged_into_a_running_guest_and_out_of_it_where_kubevirt_can
 
     // Out of it again; the claim is kept. A bus that takes no disks while the guest runs waits for the restart.
     announced(&[], "at the next restart", false).await;
-    let warning = apply(&[on_sata.clone()]).await;
+    let warning = apply(from_ref(&on_sata)).await;
     assert!(!warning.contains("'data' is detached"), "{warning}");
     assert!(
         warning.contains("'logs' is attached at the next restart"),
