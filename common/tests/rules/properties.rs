@@ -53,7 +53,8 @@ proptest! {
         match (creation.admit(&machine(&other)), update.admit(&machine(&other))) {
             (Ok(created), Ok(updated)) => {
                 let (mut created, mut updated) = (created.stored, updated.stored);
-                [&mut created, &mut updated].map(forget_plugging);
+                forget_plugging(&mut created);
+                forget_plugging(&mut updated);
                 prop_assert_eq!(created, updated);
             }
             (created, Err(updated)) => {

@@ -8,6 +8,13 @@
 
 use serde_json::{Value, json};
 
+/// The gate `DeclarativeHotplugVolumes`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gate {
+    Enabled,
+    Disabled,
+}
+
 const DISKS: &str = "/domain/devices/disks";
 
 /// The patch with which an instance gets the hot-plugged volumes of its VirtualMachine; `None`: it has them.

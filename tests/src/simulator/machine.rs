@@ -154,7 +154,7 @@ async fn reconcile(
         has_launcher: launcher.pod.is_some(),
         claims,
         migratable,
-        plugs_volumes: context.plugs_volumes.load(Ordering::Relaxed),
+        hotplug: context.hotplug(),
         dependency_missing: is_starting(instance.as_ref())
             && dependency_missing(&context, &namespace, &machine).await?,
         scenario,

@@ -270,6 +270,14 @@ impl Context {
         Api::all_with(self.client.clone(), &kind.resource())
     }
 
+    fn hotplug(&self) -> hotplug::Gate {
+        if self.plugs_volumes.load(Ordering::Relaxed) {
+            hotplug::Gate::Enabled
+        } else {
+            hotplug::Gate::Disabled
+        }
+    }
+
     /// Whether the kind is installed.
     async fn has(&self, kind: &Kind) -> bool {
         let one = ListParams::default().limit(1);

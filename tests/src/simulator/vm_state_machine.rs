@@ -43,8 +43,8 @@ pub(super) struct Input<'a> {
     pub(super) dependency_missing: bool,
     /// Whether the guest can be live-migrated: all its volumes are `ReadWriteMany`.
     pub(super) migratable: bool,
-    /// Whether volumes are plugged into running guests: the gate `DeclarativeHotplugVolumes`.
-    pub(super) plugs_volumes: bool,
+    /// Whether volumes are plugged into running guests.
+    pub(super) hotplug: hotplug::Gate,
     pub(super) scenario: Scenario,
     /// Since the creation of the instance, or since its deletion was requested.
     pub(super) age: Duration,
@@ -206,7 +206,7 @@ fn with_instance(input: &Input<'_>, instance: &Value) -> Next {
         "Running" if crashes => on(Change::Status(phase_only("Failed")), "Running", None, None),
         "Running" if !is_ready(instance) => on(ready(instance), "Running", None, None),
         "Running"
-            if input.plugs_volumes
+            if input.hotplug == hotplug::Gate::Enabled
                 && let Some(plug) = hotplug::volumes(input.machine, instance) =>
         {
             on(Change::HotPlug(plug), "Running", None, None)

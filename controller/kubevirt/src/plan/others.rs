@@ -143,7 +143,8 @@ pub(crate) fn plugged_in<'a>(
 }
 
 /// Adds the volumes that others have plugged in, with their disks, to the desired guest, so that they are no difference.
-pub(crate) fn tolerate_plugged_in(machine: &str, desired: &mut InstanceSpec, live: &InstanceSpec) {
+pub(crate) fn tolerate_plugged_in(machine: &str, desired: &mut Template, live: &VirtualMachine) {
+    let (desired, live) = (&mut desired.spec, &live.spec.template.spec);
     let volumes: Vec<Volume> = plugged_in(machine, desired, live).cloned().collect();
     let disks = live.domain.devices.disks.iter();
     let disks = disks.filter(|disk| volumes.iter().any(|volume| volume.name == disk.name));

@@ -128,8 +128,7 @@ pub(super) fn guest(
         &desired.spec.template
     };
     plans.desired = (!is_blocked).then(|| others::without_plugged_in(machine.name(), template));
-    let spec = &mut desired.spec.template.spec;
-    others::tolerate_plugged_in(machine.name(), spec, &live.spec.template.spec);
+    others::tolerate_plugged_in(machine.name(), &mut desired.spec.template, live);
     if !restart.is_open() && others::has_stopped(machine, &desired, live) {
         plans.foreign_stop = others::foreign_stop(machine, observed, Stop::Halt);
         if plans.foreign_stop.is_some() {
