@@ -46,7 +46,7 @@ impl VmSchema {
                 Field::Unknown(known) => return Some(unknown(name, String::new(), known)),
             };
         }
-        if let Some(unknown) = unknown_within(schema, value, String::new()) {
+        if let Some(unknown) = unknown_within(schema, value, "") {
             return Some(unknown);
         }
         let validator = jsonschema::validator_for(schema).ok()?;
@@ -93,10 +93,10 @@ fn unknown(field: &str, within: String, known: Vec<String>) -> Misfit {
 
 /// The first unknown field of the objects in a value. The schema of a CRD does not refuse them: the API server drops
 /// them instead.
-fn unknown_within(schema: &Value, value: &Value, within: String) -> Option<Misfit> {
+fn unknown_within(schema: &Value, value: &Value, within: &str) -> Option<Misfit> {
     match value {
         Value::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
-            unknown_within(&schema["items"], item, format!("{within}[{index}]"))
+            unknown_within(&schema["items"], item, &format!("{within}[{index}]"))
         }),
         Value::Object(fields) => {
             fields
@@ -104,9 +104,9 @@ fn unknown_within(schema: &Value, value: &Value, within: String) -> Option<Misfi
                 .find_map(|(name, value)| match field(schema, name) {
                     Field::Open => None,
                     Field::Known(schema) => {
-                        unknown_within(schema, value, format!("{within}.{name}"))
+                        unknown_within(schema, value, &format!("{within}.{name}"))
                     }
-                    Field::Unknown(known) => Some(unknown(name, within.clone(), known)),
+                    Field::Unknown(known) => Some(unknown(name, within.to_owned(), known)),
                 })
         }
         _ => None,
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(misfit(&["spec", "labels", "a"], json!("b")), None);
         let unknown = |field, within: &str, known: &[&str]| {
             let known = known.iter().map(|&it| it.to_owned()).collect();
-            Some(super::unknown(field, within.to_owned(), known))
+            Some(unknown(field, within.to_owned(), known))
         };
         assert_eq!(
             misfit(&["spec", "polici"], json!("auto")),

@@ -9,7 +9,7 @@ use controller_core::backend::Act as _;
 use controller_core::preconditions::Effect;
 use uuid::Uuid;
 
-use crate::access::{AccessError, Connection, FirmwareState, Result, Shutdown};
+use crate::access::{AccessError, Connection, FirmwareState, Result, Shutdown, VolumeKey};
 use crate::dhcp::{reserve, undefine};
 use crate::domain_effects::{check_domain, check_hardware, defined};
 use crate::existing_disks::{check_free, defined_disks};
@@ -149,28 +149,11 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
         Action::SetDhcpHosts { remove, add } => reserve(host, guard, &remove, &add),
         Action::DeleteConsoleLog { pool, name } => delete_console_log(host, job, &pool, &name),
         Action::Start { reset_nvram } => host.start(uuid, reset_nvram),
-        Action::AskToStop { agent } => {
-            if agent && host.shutdown(uuid, Shutdown::Agent).is_ok() {
-                return Ok(());
-            }
-            // The agent has not answered within seconds.
-            guard.check()?;
-            host.shutdown(uuid, Shutdown::Acpi)
-        }
+        Action::AskToStop { agent } => ask_to_stop(host, job, agent),
         Action::Destroy => host.destroy(uuid),
         Action::Reset => host.reset(uuid),
         Action::Undefine(state) => undefine(host, guard, uuid, state),
-        // Nothing that is kept on this host alone may be lost with the definition.
-        Action::Leave { log, .. } => {
-            undefine(host, guard, uuid, FirmwareState::RemoveAlone)?;
-            if let Some((pool, name)) = &log
-                && let Err(error) = delete_console_log(host, job, pool, name)
-            {
-                // The definition is gone, so the move goes on.
-                tracing::warn!(%error, pool, name, "the log of a console stays on the host");
-            }
-            Ok(())
-        }
+        Action::Leave { log, .. } => leave(host, job, log.as_ref()),
         Action::DeleteVolume(removal) => remove_volume(host, guard, Effect::DeleteVolume, &removal),
         Action::Bind { .. }
         | Action::MoveTo { .. }
@@ -181,6 +164,28 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
         | Action::RecordOrphan { .. }
         | Action::FetchImage { .. } => Ok(()),
     }
+}
+
+/// Asks the guest to shut down: by its agent, or by the power button if that does not answer within seconds.
+fn ask_to_stop(host: &mut dyn Connection, job: &Job, agent: bool) -> Result<()> {
+    if agent && host.shutdown(job.uuid, Shutdown::Agent).is_ok() {
+        return Ok(());
+    }
+    job.guard.check()?;
+    host.shutdown(job.uuid, Shutdown::Acpi)
+}
+
+/// Removes the definition of a Machine that is moved away, with the log of its console. Nothing that is kept on this host
+/// alone may be lost with the definition.
+fn leave(host: &mut dyn Connection, job: &Job, log: Option<&VolumeKey>) -> Result<()> {
+    undefine(host, &job.guard, job.uuid, FirmwareState::RemoveAlone)?;
+    if let Some((pool, name)) = log
+        && let Err(error) = delete_console_log(host, job, pool, name)
+    {
+        // The definition is gone, so the move goes on.
+        tracing::warn!(%error, pool, name, "the log of a console stays on the host");
+    }
+    Ok(())
 }
 
 /// Fails if another domain has a volume that existed before the Machine and that the guest would get.

@@ -113,7 +113,7 @@ pub(crate) fn plan(
             report(machine, observed, now, &findings, vec![])
         }
         Binding::Bound(view) => match moving(machine, block, observed, view, refusal) {
-            Move::Only(plan) => plan,
+            Move::Only(plan) => *plan,
             Move::None(last) => {
                 let findings = Findings {
                     migration: last,

@@ -39,7 +39,7 @@ pub(super) enum Move {
     /// The Machine is handled as any other; the last move for the status.
     None(Option<LastMigration>),
     /// Nothing but this: the Machine is between two hosts.
-    Only(Plan),
+    Only(Box<Plan>),
 }
 
 /// What to do about a move that is requested or under way. `view`: the host that shows the domain, else the one that the
@@ -84,21 +84,32 @@ pub(super) fn moving(
         Err(why) => Move::None(Some(ended(open, MigrationResult::Refused, &why))),
         // On the other host no disk that the status lists is made anew: it has to list all of them before.
         Ok(_) if !block.disks.iter().all(|disk| has_reported(machine, disk)) => Move::None(last),
-        Ok((to, volumes)) => Move::Only(Plan {
-            actions: vec![Action::MoveTo {
-                from: view.host.clone(),
-                record: LastMigration {
-                    node: Some(to.name.clone()),
-                    from: Some(view.host.clone()),
-                    message: Some(format!("the Machine leaves LibvirtHost {}", view.host)),
-                    ..open
-                },
+        Ok((to, volumes)) => {
+            let message = format!("the Machine leaves LibvirtHost {}", view.host);
+            let record = LastMigration {
+                node: Some(to.name.clone()),
+                from: Some(view.host.clone()),
+                message: Some(message),
+                ..open
+            };
+            let from = view.host.clone();
+            let action = Action::MoveTo {
+                from,
+                record,
                 volumes,
-            }],
-            requeue_after: Some(Duration::ZERO),
-            ..Plan::default()
-        }),
+            };
+            only(vec![action], Duration::ZERO)
+        }
     }
+}
+
+/// Nothing but these actions, and the next pass after this time.
+fn only(actions: Vec<Action>, requeue_after: Duration) -> Move {
+    Move::Only(Box::new(Plan {
+        actions,
+        requeue_after: Some(requeue_after),
+        ..Plan::default()
+    }))
 }
 
 /// The next step of a move that the status records.
@@ -122,10 +133,7 @@ fn under_way(
         // Defined there by the rest of the plan.
         (false, false) => Move::None(Some(open)),
         // The polls do not show yet that the definition is gone.
-        (true, false) => Move::Only(Plan {
-            requeue_after: Some(LOOK_AGAIN),
-            ..Plan::default()
-        }),
+        (true, false) => only(vec![], LOOK_AGAIN),
         (true, true) => {
             let target = observed.targets.iter().find(|host| host.name == to);
             let target = target.ok_or_else(|| format!("there is no LibvirtHost '{to}'"));
@@ -144,11 +152,7 @@ fn under_way(
                         volumes,
                         log: console_log(machine, view, guest),
                     };
-                    Move::Only(Plan {
-                        actions: vec![leave],
-                        requeue_after: Some(Duration::ZERO),
-                        ..Plan::default()
-                    })
+                    only(vec![leave], Duration::ZERO)
                 }
             }
         }

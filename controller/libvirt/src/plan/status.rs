@@ -118,21 +118,8 @@ pub(super) fn report(
         conditions.set("Scheduled", "False", fault);
     }
     let pending_changes = pending(&findings.changes);
-    let waits: Vec<_> = pending_changes
-        .iter()
-        .filter(|change| change.action == "Restart")
-        .collect();
-    if !waits.is_empty() {
-        let fields: Vec<_> = waits.iter().map(|change| change.field.as_str()).collect();
-        let message = format!(
-            "a change takes effect when the guest is restarted: {}",
-            fields.join(", ")
-        );
-        conditions.set(
-            "RestartRequired",
-            "True",
-            &Fault::new("RestartRequired", message),
-        );
+    if let Some(fault) = waits_for_restart(&pending_changes) {
+        conditions.set("RestartRequired", "True", &fault);
     }
     if guest.is_some_and(|guest| guest.has_agent) {
         conditions.set(
@@ -191,6 +178,17 @@ pub(super) fn report(
         ..MachineStatus::default()
     };
     plan_with_status(machine, now, status, actions)
+}
+
+/// The changes that the guest has after its next restart, as a condition.
+fn waits_for_restart(changes: &[PendingChange]) -> Option<Fault> {
+    let waits = changes.iter().filter(|change| change.action == "Restart");
+    let fields: Vec<_> = waits.map(|change| change.field.as_str()).collect();
+    let message = format!(
+        "a change takes effect when the guest is restarted: {}",
+        fields.join(", ")
+    );
+    (!fields.is_empty()).then(|| Fault::new("RestartRequired", message))
 }
 
 /// The operating system of a running guest, if its agent reports it.

@@ -324,6 +324,9 @@ fn a_disk_that_the_other_host_has_lost_is_not_made_anew() {
     assert_eq!(last(&env).result, Some(MigrationResult::Succeeded));
 }
 
+/// A change of what a host has.
+type Alter = fn(&mut HostState);
+
 #[test]
 fn the_other_host_must_have_each_volume_whole_unused_and_only_once() {
     fn copied(state: &mut HostState) -> String {
@@ -337,13 +340,13 @@ fn the_other_host_must_have_each_volume_whole_unused_and_only_once() {
         let volumes = &mut state.pools.get_mut(POOL).unwrap().volumes;
         change(volumes.get_mut(&name).unwrap());
     }
-    let table: [(&str, fn(&mut HostState)); 7] = [
+    let table: [(&str, Alter); 7] = [
         ("is not there", |state| {
             let name = copied(state);
             state.pools.get_mut(POOL).unwrap().volumes.remove(&name);
         }),
         ("bytes instead of", |state| {
-            change(state, |it| it.capacity += 1)
+            change(state, |it| it.capacity += 1);
         }),
         ("is an overlay of a volume", |state| {
             change(state, |it| it.backing = Some("/images/base".into()));
@@ -363,7 +366,7 @@ fn the_other_host_must_have_each_volume_whole_unused_and_only_once() {
             assert!(domain.is_none(), "the other host has none before");
         }),
         ("pool", |state| {
-            state.pools.get_mut(POOL).unwrap().active = false
+            state.pools.get_mut(POOL).unwrap().active = false;
         }),
     ];
     for (why, break_it) in table {
