@@ -454,7 +454,8 @@ impl Machine {
 
     /// The LibvirtHost that the Machine leaves, while it is moved to another one.
     pub fn leaves_host(&self) -> Option<&str> {
-        self.status.last_migration.as_ref()?.from.as_deref()
+        let last = self.status.last_migration.as_ref()?;
+        last.from.as_deref().filter(|_| last.result.is_none())
     }
 
     /// The node of the migrate-to annotation.

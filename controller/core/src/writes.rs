@@ -1,5 +1,6 @@
 //! Writes that every backend uses: status and finalizer of a Machine, merge patches.
 
+use common::api::status::MachineStatus;
 use common::names;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource as _};
@@ -43,14 +44,38 @@ impl Written {
 pub async fn write_status(
     api: &GuardedClient,
     machine: &Machine,
-    status: &common::api::status::MachineStatus,
+    status: &MachineStatus,
 ) -> Result<Written, ApiError> {
-    let body = json!({
+    put_status(api, machine, status, None).await
+}
+
+/// The same, only if the Machine is still the version that was observed.
+pub async fn write_status_unless_changed(
+    api: &GuardedClient,
+    machine: &Machine,
+    status: &MachineStatus,
+) -> Result<Written, ApiError> {
+    let version = machine.metadata.resource_version.as_deref();
+    put_status(api, machine, status, version).await
+}
+
+/// Every write of a field that a later status may leave out has to be an apply: the API server removes what one apply has
+/// and the next one has not, and keeps what was patched.
+async fn put_status(
+    api: &GuardedClient,
+    machine: &Machine,
+    status: &MachineStatus,
+    version: Option<&str>,
+) -> Result<Written, ApiError> {
+    let mut body = json!({
         "apiVersion": Machine::api_version(&()),
         "kind": Machine::kind(&()),
         "metadata": {"name": machine.name(), "uid": machine.uid()},
         "status": status,
     });
+    if let Some(version) = version {
+        body["metadata"]["resourceVersion"] = json!(version);
+    }
     let machines: Api<CachedMachine> = Api::namespaced(api.client(), machine.namespace());
     let params = PatchParams::apply(names::FIELD_MANAGER).force();
     let body = Patch::Apply(&body);

@@ -56,10 +56,11 @@ fn spec(power: &str) -> Value {
     })
 }
 
-/// Requests a move with kubectl; returns what it prints.
-async fn request(env: &Environment, text: &str) -> Result<String, String> {
+/// Requests a move with kubectl and these options; returns what it prints.
+async fn request(env: &Environment, text: &str, options: &[&str]) -> Result<String, String> {
     let annotation = format!("machine.vitistack.io/migrate-requested={text}");
     let args = ["annotate", "--overwrite", "machine", "vm", &annotation];
+    let args = [&args, options].concat();
     let output = env.lab.kubectl().run(&args).await.unwrap();
     if output.code == 0 {
         return Ok(output.stdout);
@@ -67,10 +68,11 @@ async fn request(env: &Environment, text: &str) -> Result<String, String> {
     Err(output.refused().unwrap())
 }
 
-/// Waits until a request is refused with this: the webhook has read the hosts as they are now.
+/// Waits until a request is refused with this: the webhook has read the hosts as they are now. Until then a request may be
+/// accepted, so none is stored.
 async fn until_refused(env: &Environment, text: &str) {
     wait::until("the move to be refused", async || {
-        Ok(match request(env, "no").await {
+        Ok(match request(env, "no", &["--dry-run=server"]).await {
             Err(refused)
                 if refused.contains(text) && refused.contains("[MigrationNotPossible]") =>
             {
@@ -85,7 +87,7 @@ async fn until_refused(env: &Environment, text: &str) {
 
 async fn until_accepted(env: &Environment, text: &str) {
     wait::until("the move to be accepted", async || {
-        Ok(request(env, text).await)
+        Ok(request(env, text, &[]).await)
     })
     .await
     .unwrap();
@@ -153,6 +155,7 @@ async fn a_stopped_machine_moves_to_a_host_that_shares_its_pool() {
     assert!(text.contains("the Machine is where it was"), "{text}");
     assert!(text.contains("snapshot"), "{text}");
     assert_eq!(failed["status"]["host"], "here");
+    assert_eq!(last["from"], Value::Null);
     env.virsh(&["snapshot-delete", &domain, "before"]).await;
 
     until_accepted(&env, "yes").await;

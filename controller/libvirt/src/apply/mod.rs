@@ -27,7 +27,7 @@ use controller_core::writes::{Written, remove_annotation};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::reflector::ObjectRef;
-use serde_json::{Value, json};
+use serde_json::json;
 use time::OffsetDateTime;
 
 use copy::CopiedDisk;
@@ -206,21 +206,10 @@ impl Applier {
     /// Writes the host to the Machine, if the Machine is still the version that was observed, before anything is
     /// sent to the host. A Machine bound twice would run two guests.
     async fn bind(&self, machine: &Machine, host: &str) -> Result<Option<Written>, Failed> {
-        self.record_host(machine, host, json!({"host": host})).await
-    }
-
-    /// Writes this part of the status, which binds the Machine to a host, if the Machine is still the version that was
-    /// observed.
-    async fn record_host(
-        &self,
-        machine: &Machine,
-        host: &str,
-        status: Value,
-    ) -> Result<Option<Written>, Failed> {
         let machines: Api<CachedMachine> = Api::namespaced(self.api.client(), machine.namespace());
         let body = json!({
             "metadata": {"uid": machine.uid(), "resourceVersion": machine.metadata.resource_version},
-            "status": status,
+            "status": {"host": host},
         });
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -231,11 +220,16 @@ impl Applier {
             .api
             .write(machines.patch_status(machine.name(), &params, &body))
             .await?;
+        self.promise(machine, host);
+        Ok(Some(Written::of(&made)))
+    }
+
+    /// Counts the Machine on a host that does not show it yet.
+    fn promise(&self, machine: &Machine, host: &str) {
         if let Some(block) = machine.desired() {
             self.hosts
                 .promise(machine.uid(), host, requested_resources(block));
         }
-        Ok(Some(Written::of(&made)))
     }
 
     async fn record_orphan(

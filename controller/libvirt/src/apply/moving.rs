@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use common::api::status::LastMigration;
+use common::api::status::{LastMigration, MachineStatus};
 use controller_core::backend::Failed;
 use controller_core::client::Remedy;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
-use controller_core::writes::Written;
-use serde_json::{Value, json};
+use controller_core::writes::{Written, write_status_unless_changed};
 
 use super::{Applier, REFRESH, act, missing};
 use crate::access::{AccessError, Connection, Result};
@@ -33,11 +32,14 @@ impl Applier {
         }
         let to = record.node.as_deref().unwrap_or_default();
         self.prove(to, volumes).await?;
-        let mut status = json!({"host": to, "lastMigration": record});
-        for of_the_last in ["migration", "result"] {
-            status["lastMigration"][of_the_last] = Value::Null;
-        }
-        self.record_host(machine, to, status).await
+        let status = MachineStatus {
+            host: Some(to.to_owned()),
+            last_migration: Some(record.clone()),
+            ..machine.status.clone()
+        };
+        let written = write_status_unless_changed(&self.api, machine, &status).await?;
+        self.promise(machine, to);
+        Ok(Some(written))
     }
 
     /// Removes the definition of the domain from the host that the Machine leaves.

@@ -58,7 +58,7 @@ pub(super) fn moving(
     let is_final =
         |it: &&Refusal| it.subject == Subject::Migration && it.reason == Some(MOVE_REFUSED);
     let refused = refusal.filter(is_final).map(|it| it.message.clone());
-    if let Some(open) = last.clone().filter(|last| last.from.is_some()) {
+    if let Some(open) = last.clone().filter(|_| machine.leaves_host().is_some()) {
         return under_way(machine, block, observed, view, open, refused);
     }
     let Some(request) = machine.new_migration_request() else {

@@ -142,7 +142,7 @@ pub(super) fn report(
     // While the Machine is moved, the host that still has its definition is not the one of the status.
     let moves_to = migration
         .as_ref()
-        .filter(|migration| migration.from.is_some())
+        .filter(|migration| migration.from.is_some() && migration.result.is_none())
         .and_then(|migration| migration.node.clone());
     let name = || domain_name(machine.namespace(), machine.name(), machine.uid());
     let status = MachineStatus {
