@@ -121,27 +121,19 @@ async fn an_imported_disk_grows_and_another_is_imported_beside_a_running_guest()
     );
 
     env.simulator.set("default", "web", Scenario::Happy);
-    let reported = machines.until_condition("web", "RestartRequired", "True", "RestartRequired");
-    let reported = reported.await.unwrap();
-    let changes = reported["status"]["pendingChanges"].as_array().unwrap();
-    let fields: Vec<_> = changes.iter().map(|change| &change["field"]).collect();
-    assert_eq!(fields, ["disks[tools]"]);
-    let runs = env.objects(INSTANCE).get("web").await.unwrap();
+    let instances = env.objects(INSTANCE);
+    let plugged = |runs: &Value| disks(&runs["spec"]) == 2;
+    let runs = instances.until("web", "to have both disks", plugged);
+    let runs = runs.await.unwrap();
     assert_eq!(runs["metadata"]["uid"], guest["metadata"]["uid"]);
+    let nothing_pending = |web: &Value| web["status"]["pendingChanges"].is_null();
+    let reported = machines.until("web", "to have the disk plugged in", nothing_pending);
+    let reported = reported.await.unwrap();
+    assert!(condition(&reported, "RestartRequired").is_null());
     env.objects(DATA_VOLUME)
         .until_gone("web-tools")
         .await
         .unwrap();
-
-    let annotations = json!({"machine.vitistack.io/restart-requested": "for the tools"});
-    let patch = json!({"metadata": {"annotations": annotations}});
-    machines.merge("web", &patch).await.unwrap();
-    let other = |runs: &Value| {
-        runs["metadata"]["uid"] != guest["metadata"]["uid"] && runs["status"]["phase"] == "Running"
-    };
-    let instances = env.objects(INSTANCE);
-    let runs = instances.until("web", "to be another", other);
-    assert_eq!(disks(&runs.await.unwrap()["spec"]), 2);
 }
 
 /// The object as a backup restores it: with its name, labels, annotations and finalizers, and with another uid.
