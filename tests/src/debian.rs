@@ -1,6 +1,10 @@
 //! Programs of Debian and Ubuntu that parts of the lab need, and the installation of missing ones.
 
-use std::{env, fmt, path::PathBuf, process::Stdio};
+use std::{
+    env, fmt,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
 
 use anyhow::{Context as _, Result};
 use tokio::process::Command;
@@ -33,6 +37,37 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
 /// The reason for missing packages, with the command that installs them.
 pub(crate) fn instead(what: &str, packages: &[&str]) -> Missing {
     Missing::new(format!("{what}: apt-get install {}", packages.join(" ")))
+}
+
+/// The packages of the programs that are missing, and that of a file if it is missing.
+pub(crate) fn missing_packages(
+    programs: &[(&str, &'static str)],
+    (file, package): (&Path, &'static str),
+) -> Vec<&'static str> {
+    let programs = programs.iter().filter(|(name, _)| program(name).is_none());
+    let mut missing: Vec<_> = programs.map(|(_, package)| *package).collect();
+    missing.extend((!file.exists()).then_some(package));
+    missing.dedup();
+    missing
+}
+
+/// Installs what is missing if that is possible; else the reason. `what`: the packages in words; `lacks`: that they are
+/// missing.
+pub(crate) async fn ensure(
+    what: &str,
+    lacks: &str,
+    missing: impl Fn() -> Vec<&'static str>,
+) -> Result<Result<(), Missing>> {
+    let packages = missing();
+    if !packages.is_empty() {
+        install(what, &packages).await?;
+    }
+    let still = missing();
+    Ok(if still.is_empty() {
+        Ok(())
+    } else {
+        Err(instead(lacks, &still))
+    })
 }
 
 /// Installs packages if that is possible. The caller checks again whether they are installed.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use spdx::{Expression, LicenseReq, ParseMode};
 
-use crate::{Binary, paths};
+use crate::{Binary, command, paths};
 
 /// The packages of the programs.
 const PROGRAMS: [&str; 2] = ["webhook", "controller"];
@@ -84,13 +84,8 @@ pub async fn of_the_programs() -> Result<BTreeMap<String, (Dependency, Vec<Strin
     cargo.args(["metadata", "--format-version=1", "--locked"]);
     // With the features of the image, whether or not this machine can build them.
     cargo.args(["--features", "controller/libvirt"]);
-    let output = cargo.kill_on_drop(true).output().await?;
-    ensure!(
-        output.status.success(),
-        "cargo metadata: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let metadata: Metadata = serde_json::from_slice(&output.stdout)?;
+    let metadata = command::stdout(&mut cargo).await?;
+    let metadata: Metadata = serde_json::from_slice(&metadata)?;
     let programs = metadata
         .packages
         .iter()

@@ -18,6 +18,7 @@
 pub mod audit;
 pub mod balancer;
 mod cdi;
+mod command;
 mod control_plane;
 mod credentials;
 mod debian;

@@ -160,7 +160,7 @@ choices! {
         Restart = "Restart",
         /// A live migration, by which KubeVirt applies the change.
         LiveMigration = "LiveMigration",
-        /// A hot-plug into the running guest or out of it, by the backend without further ado.
+        /// A hot-plug into the running guest or out of it, by the backend itself.
         HotPlug = "HotPlug",
     }
     /// How many nodes may mount a volume, and how.

@@ -194,7 +194,7 @@ impl<'a> Need<'a> {
         Self::Devices { name, count }
     }
 
-    /// Whether whoever has this has the other, too.
+    /// Whether a host that meets this need meets the other one as well.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (

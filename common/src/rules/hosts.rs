@@ -128,8 +128,7 @@ impl Requirement<'_> {
 
 /// Rules [`Code::NoLibvirtHost`], [`Code::NoHostSelected`], [`Code::NetworkNotOffered`],
 /// [`Code::NoImagePool`], [`Code::TpmNotOffered`], [`Code::VolumesNotOffered`], [`Code::ImageSourceNotAllowed`], [`Code::DeviceNotOffered`],
-/// [`Code::DedicatedCpusNotOffered`],
-/// [`Code::NoHostFits`] and [`Code::HypervEmulated`].
+/// [`Code::DedicatedCpusNotOffered`], [`Code::NoHostFits`] and [`Code::HypervEmulated`].
 fn hosts(lookup: &Lookup<'_>, classes: &mut BTreeMap<String, String>, findings: &mut Findings) {
     if lookup.is_on_libvirt() {
         let guest = Guest {

@@ -72,11 +72,13 @@ pub(crate) fn check_hardware(host: &mut dyn Connection, own: Uuid, domain: &Doma
     }
 }
 
-/// The definition of a domain; `None`: it is gone. One that cannot be read may have any device.
+/// The definition of a domain; `None`: it is gone.
 pub(crate) fn defined(host: &mut dyn Connection, uuid: Uuid) -> Result<Option<Domain>> {
     let found = host.domain(uuid)?;
-    let defined = found
-        .map(|found| Domain::parse(&found.inactive))
-        .transpose();
-    defined.map_err(|error| AccessError::Changed(format!("the domain: {error}")))
+    found.map(|found| parsed(&found.inactive)).transpose()
+}
+
+/// A domain that libvirt describes. One that cannot be read may have any disk or device.
+pub(crate) fn parsed(text: &str) -> Result<Domain> {
+    Domain::parse(text).map_err(|error| AccessError::Changed(format!("the domain: {error}")))
 }

@@ -15,6 +15,7 @@ use common::render::libvirt::{Disk, Domain, DomainMetadata, PoolVolume, is_disk_
 use uuid::Uuid;
 
 use crate::access::{AccessError, Connection, DomainDisks, Pool, Result, Volume};
+use crate::domain_effects::parsed;
 use crate::guard::Guard;
 use crate::images::check::{file, parse_file};
 use crate::parts::{existing_pool_fault, pool_fault};
@@ -191,7 +192,8 @@ pub(crate) fn check_free<'d>(
     let metadata = metadata.and_then(DomainMetadata::parse);
     let namespace = metadata.unwrap_or_default().namespace;
     let live = found.and_then(|found| found.live);
-    let live = live.as_deref().map(parse).transpose()?.unwrap_or_default();
+    let live = live.as_deref().map(parsed).transpose()?;
+    let live = live.map(|domain| domain.disks).unwrap_or_default();
     let has = |volume: &PoolVolume| live.iter().any(|disk| disk.volume.as_ref() == Some(volume));
     existing.retain(|volume| !has(volume));
     if existing.is_empty() {
@@ -217,20 +219,6 @@ pub(crate) fn check_free<'d>(
         }
     }
     Ok(())
-}
-
-/// The disks that the domain is defined with. A definition that cannot be read may have any.
-pub(crate) fn defined_disks(host: &mut dyn Connection, uuid: Uuid) -> Result<Vec<Disk>> {
-    match host.domain(uuid)? {
-        None => Ok(vec![]),
-        Some(found) => parse(&found.inactive),
-    }
-}
-
-fn parse(text: &str) -> Result<Vec<Disk>> {
-    let domain = Domain::parse(text);
-    let domain = domain.map_err(|error| AccessError::Changed(format!("the domain: {error}")))?;
-    Ok(domain.disks)
 }
 
 /// Whether a domain has a disk on a volume that existed before its Machine: one that was not made as a disk of it.

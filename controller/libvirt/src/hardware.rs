@@ -38,8 +38,9 @@ pub(crate) struct Cpus {
 impl Cpus {
     /// The CPUs of a host of this spec that has so many.
     pub(crate) fn of(spec: &LibvirtHostSpec, count: u32) -> Self {
+        let offered = spec.dedicated();
         let (dedicated, shared): (BTreeSet<u32>, BTreeSet<u32>) =
-            (0..count).partition(|cpu| spec.dedicated().contains(cpu));
+            (0..count).partition(|cpu| offered.contains(cpu));
         // Where all are dedicated, nothing else is left for the other threads.
         let is_split = !dedicated.is_empty() && !shared.is_empty();
         Self {
@@ -106,11 +107,11 @@ pub(crate) fn devices_left(
     machines: &[(&str, &DeviceCounts)],
 ) -> BTreeMap<String, usize> {
     let kinds = spec.devices.iter().flatten();
+    let all = taken.values().flat_map(|hardware| &hardware.devices);
+    let all: BTreeSet<_> = all.collect();
     let left = kinds.map(|kind| {
         let offered: BTreeSet<_> = kind.addresses().collect();
         let has = |hardware: &DomainHardware| hardware.devices.intersection(&offered).count();
-        let all = taken.values().flat_map(|hardware| &hardware.devices);
-        let all: BTreeSet<_> = all.collect();
         let free = offered.iter().filter(|it| !all.contains(it)).count();
         let promised = machines.iter().map(|(uid, devices)| {
             let wanted = devices.get(kind.name.as_str()).copied().unwrap_or(0);

@@ -9,6 +9,8 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use tokio::process::Command;
 
+use crate::{command, debian};
+
 /// The content and the permissions of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct File {
@@ -88,15 +90,8 @@ impl Files {
 /// The libraries of a program: the path in the image and the file on this machine. All are in one folder that the loader
 /// searches, except for the loader, whose path is in the program.
 async fn libraries(program: &Path) -> Result<Vec<(String, PathBuf)>> {
-    let output = Command::new("ldd").arg(program).output().await;
-    let output = output.context("starting ldd")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    ensure!(
-        output.status.success(),
-        "ldd {}: {}",
-        program.display(),
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
+    let text = command::stdout(Command::new("ldd").arg(program)).await?;
+    let text = String::from_utf8(text)?;
     let mut found = Vec::new();
     for line in text.lines().map(str::trim) {
         ensure!(
@@ -139,17 +134,11 @@ async fn owner(name: &str) -> Result<String> {
 }
 
 async fn dpkg_query(arguments: &[&str]) -> Result<String> {
-    let output = Command::new("dpkg-query")
-        .args(arguments)
-        .env("LC_ALL", "C")
-        .output()
-        .await
-        .context("images are made of packages of Debian, and dpkg-query is missing: use the Dockerfile here")?;
     ensure!(
-        output.status.success(),
-        "dpkg-query {}: {}",
-        arguments.join(" "),
-        String::from_utf8_lossy(&output.stderr).trim()
+        debian::program("dpkg-query").is_some(),
+        "images are made of packages of Debian, and dpkg-query is missing: use the Dockerfile here"
     );
-    Ok(String::from_utf8(output.stdout)?)
+    let mut query = Command::new("dpkg-query");
+    query.args(arguments).env("LC_ALL", "C");
+    Ok(String::from_utf8(command::stdout(&mut query).await?)?)
 }

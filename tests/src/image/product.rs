@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::{Files, Image, Reference, files::STATUS};
-use crate::{Binary, libvirt::packages, paths};
+use crate::{Binary, command, libvirt::packages, paths};
 
 /// The programs.
 const PROGRAMS: [Binary; 2] = [Binary::Webhook, Binary::Controller];
@@ -128,20 +128,10 @@ impl Revision {
 }
 
 async fn git(arguments: &[&str]) -> Result<String> {
-    let output = Command::new("git")
-        .args(arguments)
-        .current_dir(paths::repository())
-        .stdin(Stdio::null())
-        .output()
-        .await
-        .context("starting git")?;
-    let what = arguments.join(" ");
-    ensure!(
-        output.status.success(),
-        "git {what}: {}",
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    let mut git = Command::new("git");
+    git.args(arguments).current_dir(paths::repository());
+    let printed = command::stdout(&mut git).await?;
+    Ok(String::from_utf8(printed)?.trim().to_owned())
 }
 
 /// Builds the programs as the Dockerfile does. Returns their folder.

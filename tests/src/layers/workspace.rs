@@ -6,10 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use serde::Deserialize;
 
-use crate::paths;
+use crate::{command, paths};
 
 /// The crates of the workspace that a crate may depend on, by folder.
 /// A folder that is missing here may depend on no crate of the workspace.
@@ -91,13 +91,8 @@ struct Target {
 pub async fn crates() -> Result<Vec<Crate>> {
     let mut cargo = paths::cargo();
     cargo.args(["metadata", "--format-version=1", "--no-deps", "--locked"]);
-    let output = cargo.kill_on_drop(true).output().await?;
-    ensure!(
-        output.status.success(),
-        "cargo metadata: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let metadata: Metadata = serde_json::from_slice(&output.stdout)?;
+    let metadata = command::stdout(&mut cargo).await?;
+    let metadata: Metadata = serde_json::from_slice(&metadata)?;
     let mut crates = metadata
         .packages
         .into_iter()

@@ -3,12 +3,12 @@
 //! Missing ones are installed with apt-get if that is possible. If it is not, the result is the reason: the rest of the
 //! repository works without them.
 
-use std::{path::PathBuf, process::Stdio};
+use std::{path::Path, process::Stdio};
 
 use anyhow::Result;
 use tokio::{process::Command, sync::OnceCell};
 
-use crate::debian::{Missing, install, instead, program};
+use crate::debian::{Missing, ensure, install, instead, missing_packages};
 
 /// Required programs, each with the package of Debian and Ubuntu that contains it.
 const PROGRAMS: [(&str, &str); 11] = [
@@ -59,13 +59,11 @@ async fn check_host() -> Result<Result<(), Missing>> {
         // Creating namespaces, bridges and taps needs root.
         return Ok(Err(Missing::new("only root can start libvirtd")));
     }
-    let missing = missing_packages();
-    if !missing.is_empty() {
-        install("libvirt and QEMU", &missing).await?;
-    }
-    let missing = missing_packages();
-    if !missing.is_empty() {
-        return Ok(Err(instead("libvirt or QEMU are missing", &missing)));
+    let (file, package) = FIRMWARE;
+    let missing = || missing_packages(&PROGRAMS, (Path::new(file), package));
+    let lacks = "libvirt or QEMU are missing";
+    if let Err(missing) = ensure("libvirt and QEMU", lacks, missing).await? {
+        return Ok(Err(missing));
     }
     Ok(namespaces().await)
 }
@@ -95,16 +93,4 @@ async fn has_headers() -> bool {
         .stderr(Stdio::null())
         .status();
     status.await.is_ok_and(|status| status.success())
-}
-
-fn missing_packages() -> Vec<&'static str> {
-    let programs = PROGRAMS.iter().filter(|(name, _)| program(name).is_none());
-    let (file, package) = FIRMWARE;
-    let firmware = (!PathBuf::from(file).exists()).then_some(package);
-    let mut missing: Vec<_> = programs
-        .map(|(_, package)| *package)
-        .chain(firmware)
-        .collect();
-    missing.dedup();
-    missing
 }

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use tokio::process::Command;
 
 use super::{images, network};
 use crate::{
+    command,
     process::{Process, Program},
     wait,
 };
@@ -73,17 +74,9 @@ impl Containerd {
 
 /// Runs containerd's own client.
 async fn ctr(arguments: &[&str]) -> Result<()> {
-    let output = Command::new("ctr")
-        .args(["--address", SOCKET, "--namespace", "k8s.io"])
-        .args(arguments)
-        .output()
-        .await
-        .context("starting ctr")?;
-    ensure!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
+    let mut ctr = Command::new("ctr");
+    ctr.args(["--address", SOCKET, "--namespace", "k8s.io"]);
+    command::stdout(ctr.args(arguments)).await?;
     Ok(())
 }
 

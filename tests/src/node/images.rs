@@ -1,12 +1,12 @@
 //! The images that the node needs. No registry is asked.
 
-use std::{path::Path, process::Stdio};
+use std::path::Path;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use tokio::process::Command;
 
 use crate::{
-    Binary,
+    Binary, command,
     debian::program,
     folder::Folder,
     image::{Files, Image, Reference, Revision, USER, product},
@@ -74,18 +74,8 @@ pub(super) fn files() -> Vec<String> {
 
 /// Copies a program without its debugging information, which is most of a test build.
 async fn strip(from: &Path, to: &Path) -> Result<()> {
-    let output = Command::new("strip")
-        .args(["--strip-debug", "-o"])
-        .args([to, from])
-        .stdin(Stdio::null())
-        .output()
-        .await
-        .context("starting strip, which is part of binutils")?;
-    ensure!(
-        output.status.success(),
-        "strip {}: {}",
-        from.display(),
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
+    let mut strip = Command::new("strip");
+    strip.args(["--strip-debug", "-o"]).args([to, from]);
+    command::stdout(&mut strip).await?;
     Ok(())
 }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Binary,
-    debian::{Missing, install, instead, program},
+    debian::{Missing, ensure, missing_packages},
     libvirt::packages::namespaces,
     tools::{self, NodeTools, Tools},
 };
@@ -43,25 +43,13 @@ async fn check() -> Result<Result<(), Missing>> {
         // Creating namespaces, bridges and cgroups needs root.
         return Ok(Err(Missing::new("only root can start a node")));
     }
-    if !missing_packages().is_empty() {
-        install("the programs of a node", &missing_packages()).await?;
-    }
-    let missing = missing_packages();
-    if !missing.is_empty() {
-        return Ok(Err(instead("programs of a node are missing", &missing)));
+    let bridge = Path::new(CNI_PLUGINS).join("bridge");
+    let missing = || missing_packages(&PROGRAMS, (&bridge, PLUGINS));
+    let lacks = "programs of a node are missing";
+    if let Err(missing) = ensure("the programs of a node", lacks, missing).await? {
+        return Ok(Err(missing));
     }
     Ok(namespaces().await)
-}
-
-fn missing_packages() -> Vec<&'static str> {
-    let programs = PROGRAMS.iter().filter(|(name, _)| program(name).is_none());
-    let plugins = (!Path::new(CNI_PLUGINS).join("bridge").is_file()).then_some(PLUGINS);
-    let mut missing: Vec<_> = programs
-        .map(|(_, package)| *package)
-        .chain(plugins)
-        .collect();
-    missing.dedup();
-    missing
 }
 
 /// Finds or builds everything that needs the internet, makes the images, and starts this program again in namespaces, where

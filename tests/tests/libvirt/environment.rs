@@ -229,6 +229,23 @@ pub(crate) fn host() -> Value {
     })
 }
 
+/// The LibvirtHost `there`: libvirt's test driver, where QEMU is not needed.
+pub(crate) fn test_driver_host() -> Value {
+    json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": "LibvirtHost",
+        "metadata": {"name": "there", "labels": {"at": "there"}},
+        "spec": {
+            "uri": "test:///default",
+            "virtType": "qemu",
+            // The test driver has 3Gi, and a domain of 8Gi.
+            "overcommit": {"memory": "4"},
+            "storage": [{"storageClass": "local", "pool": "default-pool"}],
+            "networks": [{"name": "default", "type": "network", "source": "default"}],
+        },
+    })
+}
+
 /// A Machine of the tiny guest with one vCPU; fields of `more` have precedence.
 pub(crate) fn machine(name: &str, more: &Value) -> Value {
     let mut spec = json!({

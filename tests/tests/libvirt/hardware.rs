@@ -10,20 +10,9 @@ use crate::environment::{self, Environment};
 
 /// A host of libvirt's test driver with a device: QEMU passes no device through where there is none.
 fn there() -> Value {
-    json!({
-        "apiVersion": "vitistack.io/v1alpha1",
-        "kind": "LibvirtHost",
-        "metadata": {"name": "there", "labels": {"at": "there"}},
-        "spec": {
-            "uri": "test:///default",
-            "virtType": "qemu",
-            // The test driver has 3Gi, and a domain of 8Gi.
-            "overcommit": {"memory": "4"},
-            "storage": [{"storageClass": "local", "pool": "default-pool"}],
-            "networks": [{"name": "default", "type": "network", "source": "default"}],
-            "devices": [{"name": "example.com/gpu", "addresses": ["0000:3b:00.0"]}],
-        },
-    })
+    let mut host = environment::test_driver_host();
+    host["spec"]["devices"] = json!([{"name": "example.com/gpu", "addresses": ["0000:3b:00.0"]}]);
+    host
 }
 
 /// A Machine with this number of devices.

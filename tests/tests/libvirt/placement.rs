@@ -245,20 +245,10 @@ async fn a_forged_host_in_the_status_starts_no_second_domain() {
         return;
     };
     limit_here(&env).await;
-    let there = json!({
-        "apiVersion": "vitistack.io/v1alpha1",
-        "kind": "LibvirtHost",
-        "metadata": {"name": "there", "labels": {"at": "there"}},
-        "spec": {
-            "uri": "test:///default",
-            "virtType": "qemu",
-            // The test driver has 3Gi, and a domain of 8Gi.
-            "overcommit": {"memory": "4"},
-            "storage": [{"storageClass": "local", "pool": "default-pool"}],
-            "networks": [{"name": "default", "type": "network", "source": "default"}],
-        },
-    });
-    env.lab.apply(&there).await.unwrap();
+    env.lab
+        .apply(&environment::test_driver_host())
+        .await
+        .unwrap();
     let hosts = env.lab.objects(HOST, "");
     let reported = hosts.until_condition("there", "Ready", "True", "Ready");
     reported.await.unwrap();

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::access::{AccessError, Connection, FirmwareState, Result, Shutdown, VolumeKey};
 use crate::dhcp::{reserve, undefine};
 use crate::domain_effects::{check_domain, check_hardware, defined};
-use crate::existing_disks::{check_free, defined_disks};
+use crate::existing_disks::check_free;
 use crate::guard::Guard;
 use crate::images::check::{check_image, check_medium};
 use crate::images::names::{base_of, is_attempt, is_attempt_of, marker, marker_xml};
@@ -74,8 +74,7 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
     if let Some(effect) = action.effect().filter(|it| ON_DOMAIN.contains(it)) {
         let defines = matches!(action, Action::Define(_));
         check_domain(host, guard, effect, &job.owner, defines)?;
-        check_existing_disks(host, job, &action)?;
-        check_hardware_of(host, job, &action)?;
+        check_exclusive(host, job, &action)?;
     }
     match action {
         Action::CreateVolume {
@@ -188,14 +187,19 @@ fn leave(host: &mut dyn Connection, job: &Job, log: Option<&VolumeKey>) -> Resul
     Ok(())
 }
 
-/// Fails if another domain has a volume that existed before the Machine and that the guest would get.
-fn check_existing_disks(host: &mut dyn Connection, job: &Job, action: &Action) -> Result<()> {
+/// Fails if another guest has an existing disk, a device or a CPU of the host that the guest would have for itself.
+fn check_exclusive(host: &mut dyn Connection, job: &Job, action: &Action) -> Result<()> {
     let guest = (job.uuid, job.owner.as_str());
     match action {
-        Action::Define(domain) => check_free(host, &job.guard, guest, &domain.disks)?,
+        Action::Define(domain) => {
+            check_free(host, &job.guard, guest, &domain.disks)?;
+            check_hardware(host, job.uuid, domain)?;
+        }
         Action::Start { .. } => {
-            let disks = defined_disks(host, job.uuid)?;
-            check_free(host, &job.guard, guest, &disks)?;
+            if let Some(domain) = defined(host, job.uuid)? {
+                check_free(host, &job.guard, guest, &domain.disks)?;
+                check_hardware(host, job.uuid, &domain)?;
+            }
         }
         Action::HotPlug(change) => match &**change {
             LiveUpdate::AttachDisk(disk) => check_free(host, &job.guard, guest, [disk])?,
@@ -205,18 +209,6 @@ fn check_existing_disks(host: &mut dyn Connection, job: &Job, action: &Action) -
     }
     // A refresh of many pools takes seconds.
     job.guard.check()
-}
-
-/// Fails if another domain has a device of the host that the guest would get.
-fn check_hardware_of(host: &mut dyn Connection, job: &Job, action: &Action) -> Result<()> {
-    match action {
-        Action::Define(domain) => check_hardware(host, job.uuid, domain),
-        Action::Start { .. } => match defined(host, job.uuid)? {
-            Some(domain) => check_hardware(host, job.uuid, &domain),
-            None => Ok(()),
-        },
-        _ => Ok(()),
-    }
 }
 
 fn set_display_password(

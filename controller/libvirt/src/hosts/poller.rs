@@ -424,7 +424,7 @@ async fn write_status(
         let (hosts, caches) = (&context.hosts, &context.caches);
         hosts.allocated(host, snapshot, caches, None)
     });
-    let listed = listed_by_all(host, &context.objects.all());
+    let listed = listed_by_all(host, || context.objects.all());
     let input = StatusInput {
         listed: &listed,
         spec: &host.spec,

@@ -338,6 +338,9 @@ impl Hosts {
         snapshot: &Snapshot,
         caches: &Caches,
     ) -> BTreeMap<String, usize> {
+        if host.spec.devices.as_ref().is_none_or(Vec::is_empty) {
+            return BTreeMap::new();
+        }
         let promised = self.promised();
         let machines = caches.machines.state();
         let bound = bound_to(&promised, host.name(), &machines);
@@ -450,10 +453,13 @@ fn cpus_left_on(
     snapshot: &Snapshot,
     caches: &Caches,
 ) -> u32 {
+    let cpus = Cpus::of(&host.spec, snapshot.info.cpus);
+    if cpus.dedicated.is_empty() {
+        return 0;
+    }
     let machines = caches.machines.state();
     let bound = bound_to(promised, host.name(), &machines);
     let bound = bound.map(|(machine, place, _)| (machine.uid(), place.dedicated_cpus));
-    let cpus = Cpus::of(&host.spec, snapshot.info.cpus);
     cpus_left(&cpus, &snapshot.hardware, bound)
 }
 

@@ -45,7 +45,10 @@ pub(super) fn unowned<'v>(
 
 /// The status of a host with what other hosts list in pools that share the storage of a pool of this one. The pools of this
 /// host show those volumes, too.
-pub(super) fn listed_by_all(host: &LibvirtHost, all: &[LibvirtHost]) -> LibvirtHostStatus {
+pub(super) fn listed_by_all(
+    host: &LibvirtHost,
+    all: impl FnOnce() -> Vec<LibvirtHost>,
+) -> LibvirtHostStatus {
     let mut listed = host.status.clone();
     let shared = |host: &LibvirtHost| -> Vec<(String, String)> {
         let offers = host.spec.storage.clone().unwrap_or_default().into_iter();
@@ -53,6 +56,10 @@ pub(super) fn listed_by_all(host: &LibvirtHost, all: &[LibvirtHost]) -> LibvirtH
         shared.collect()
     };
     let here = shared(host);
+    if here.is_empty() {
+        return listed;
+    }
+    let all = all();
     let others = all.iter().filter(|other| other.name() != host.name());
     for other in others {
         for (name, there) in shared(other) {
@@ -165,7 +172,7 @@ mod tests {
         beta.status.kept_volumes = vec![kept("of-beta")];
         gamma.status.kept_volumes = vec![kept("of-gamma")];
         let alpha = host("alpha", "vms", "a");
-        let listed = listed_by_all(&alpha, &[alpha.clone(), beta, gamma]);
+        let listed = listed_by_all(&alpha, || vec![alpha.clone(), beta, gamma]);
         let keys = listed
             .kept_volumes
             .iter()
