@@ -143,10 +143,15 @@ fn requested(spec: &MachineSpec) -> Option<&Map<String, Value>> {
     Some(&overrides.0)
 }
 
-/// The place of a value in the Machine.
+/// The place of a value in the Machine. Names that no field has, such as one with dots, are in brackets.
 fn place(path: &[&str]) -> Location {
-    let start = Location::from(OVERRIDES);
-    path.iter().fold(start, |at, field| at.member(field))
+    let is_name =
+        |field: &str| !field.is_empty() && field.bytes().all(|it| it.is_ascii_alphanumeric());
+    path.iter()
+        .fold(Location::from(OVERRIDES), |at, field| match field {
+            field if is_name(field) => at.member(field),
+            field => at.key(field),
+        })
 }
 
 /// Whether a path is that of `field`, or of a field in it.
