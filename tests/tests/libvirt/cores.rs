@@ -13,11 +13,12 @@ fn with_cores(cores: u32) -> Value {
 /// The vCPUs that the running guest has, counted by QEMU, and those that it can get.
 async fn vcpus(env: &Environment) -> [String; 2] {
     let domain = env.domain("vm").await;
-    let most = env.virsh(&["vcpucount", &domain, "--live", "--maximum"]);
-    let most = most.await.trim().to_owned();
+    let most = env
+        .virsh(&["vcpucount", &domain, "--live", "--maximum"])
+        .await;
     let info = env.virsh(&["vcpuinfo", &domain]).await;
     let running = info.lines().filter(|line| line.starts_with("VCPU:"));
-    [running.count().to_string(), most]
+    [running.count().to_string(), most.trim().to_owned()]
 }
 
 async fn until_vcpus(env: &Environment, what: &str, expected: [&str; 2]) {
