@@ -301,6 +301,87 @@ async fn sockets_and_memory_grow_in_a_running_guest() {
         .unwrap();
 }
 
+/// What admission announces, what the status says and what happens to the guest agree.
+#[tokio::test]
+async fn cores_grow_in_a_running_guest_and_shrink_at_its_restart() {
+    let env = Environment::with_best_crds().await;
+    let (machines, instances) = (env.machines(), env.objects(INSTANCE));
+    let kubectl = env.lab.kubectl();
+    let shared = json!({
+        "name": "root", "storageClass": "replicated",
+        "accessMode": "ReadWriteMany", "volumeMode": "Block",
+    });
+    let with = |name: &str, disk: &Value, cores: u32| {
+        let cpu = json!({"cores": cores, "maxCores": 4});
+        machine(
+            name,
+            &json!({"template": "small", "disks": [disk], "resources": {"cpu": cpu}}),
+        )
+    };
+    let apply = async |name: &str, disk: &Value, cores: u32| {
+        let output = kubectl.apply(&with(name, disk, cores)).await.unwrap();
+        assert_eq!(output.code, 0, "{output}");
+        output.stderr
+    };
+    let alone = json!({"name": "root"});
+    let warning = apply("stays", &alone, 1).await;
+    assert!(warning.contains("[GrowthNotLive]"), "{warning}");
+    let warning = apply("grows", &shared, 1).await;
+    assert!(!warning.contains("GrowthNotLive"), "{warning}");
+    for (name, migratable) in [("grows", "True"), ("stays", "False")] {
+        machines.until_phase(name, "Running").await.unwrap();
+        let is_reported = |it: &Value| condition(it, "LiveMigratable")["status"] == migratable;
+        let reported = machines.until(name, "to say whether it can migrate", is_reported);
+        reported.await.unwrap();
+    }
+    let before = instances.get("grows").await.unwrap();
+    // The webhook's watch of the KubeVirt object follows a moment later.
+    wait::until(
+        "the webhook to know how KubeVirt is configured",
+        async || {
+            let dry_run = ["apply", "--dry-run=server", "-f", "-"];
+            let grown = with("grows", &shared, 4).to_string();
+            let output = kubectl.run_with(&dry_run, grown).await?;
+            let is_live = !output.stderr.contains("RestartRequired");
+            Ok(is_live.then_some(()).ok_or(output))
+        },
+    )
+    .await
+    .unwrap();
+
+    let warning = apply("grows", &shared, 4).await;
+    assert!(!warning.contains("RestartRequired"), "{warning}");
+    let grown = |instance: &Value| instance["spec"]["domain"]["cpu"]["sockets"] == 4;
+    let instance = instances.until("grows", "to have four cores", grown);
+    let instance = instance.await.unwrap();
+    assert_eq!(instance["metadata"]["uid"], before["metadata"]["uid"]);
+    let cpu = &instance["spec"]["domain"]["cpu"];
+    assert_eq!((&cpu["cores"], &cpu["maxSockets"]), (&json!(1), &json!(4)));
+    let done = |it: &Value| is_reported(it) && pending(it).is_empty() && it["status"]["vcpus"] == 4;
+    let web = machines.until("grows", "to have nothing pending", done);
+    assert_eq!(
+        condition(&web.await.unwrap(), "RestartRequired"),
+        &Value::Null
+    );
+
+    let warning = apply("grows", &shared, 2).await;
+    let text =
+        "spec.resources.cpu.cores: changes from 4 to 2 at the next restart [RestartRequired]";
+    assert!(warning.contains(text), "{warning}");
+    let waits = machines.until_condition("grows", "RestartRequired", "True", "RestartRequired");
+    let fewer = ["cpu.sockets", "4", "2", "Restart"];
+    assert_eq!(pending(&waits.await.unwrap()), [fewer]);
+    let instance = instances.get("grows").await.unwrap();
+    assert_eq!(instance["metadata"]["uid"], before["metadata"]["uid"]);
+
+    let warning = apply("stays", &alone, 2).await;
+    let why = "changes from 1 to 2 at the next restart, because KubeVirt cannot move the guest";
+    assert!(warning.contains(why), "{warning}");
+    let waits = machines.until_condition("stays", "RestartRequired", "True", "RestartRequired");
+    let more = ["cpu.sockets", "1", "2", "Restart"];
+    assert_eq!(pending(&waits.await.unwrap()), [more]);
+}
+
 fn disk_names(instance: &Value) -> Vec<String> {
     let disks = instance.pointer("/spec/domain/devices/disks").unwrap();
     let names = disks.as_array().unwrap().iter();

@@ -11,6 +11,7 @@ use super::lenient;
 use crate::code::Code;
 use crate::json::{Json, Text};
 use crate::names;
+use crate::rules::GuestReport;
 use crate::rules::limits::Truncate;
 use crate::violation::{Findings, Kind, Violation};
 
@@ -172,6 +173,19 @@ impl Status {
         let is_obstacle =
             |it: &&ConditionState| it.kind == "LiveMigratable" && it.status == "False";
         conditions.find(is_obstacle).map(|it| &*it.message)
+    }
+
+    /// What rules read of the running guest.
+    pub(super) fn guest_report(&self) -> GuestReport<'_> {
+        let is = |kind: &str, status: &str| {
+            let mut conditions = self.conditions.iter();
+            conditions.any(|it| it.kind == kind && it.status == status)
+        };
+        let is_movable = is("LiveMigratable", "True").then_some(Ok(()));
+        GuestReport {
+            migration: self.obstacle_to_migration().map(Err).or(is_movable),
+            waits_for_restart: is("RestartRequired", "True"),
+        }
     }
 }
 

@@ -596,6 +596,7 @@ fn check_update(
         discarded_state: reviewed.object.metadata.discarded_state(),
         runs: rules::keeps_running(old_block, reviewed.merged),
         kubevirt: kubevirt.as_deref(),
+        guest: old.object.status.guest_report(),
     };
     rules::check_update(&update, catalog, findings);
     let mut notes = Findings::default();

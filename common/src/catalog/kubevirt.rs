@@ -94,6 +94,10 @@ pub struct KubevirtRow {
     pub disabled: BTreeSet<String>,
     /// Whether KubeVirt migrates a guest by itself so that a change takes effect.
     pub migrates: bool,
+    /// Whether every change of a running guest waits for its restart: `vmRolloutStrategy` is `Stage`. KubeVirt's default
+    /// is `LiveUpdate` since 1.5.
+    #[serde(default)]
+    pub stages: bool,
     /// Devices that it permits, by name of the resource of nodes.
     #[serde(default)]
     pub devices: BTreeMap<String, DeviceKind>,
@@ -114,6 +118,7 @@ impl KubevirtRow {
                 .map(str::to_owned)
                 .collect(),
             migrates: texts(methods).any(|method| method == "LiveMigrate"),
+            stages: spec["configuration"]["vmRolloutStrategy"] == "Stage",
             devices: permitted_devices(&spec["configuration"]["permittedHostDevices"]),
         }
     }
@@ -175,7 +180,7 @@ mod tests {
     fn the_object_is_read_and_what_is_malformed_is_as_if_it_was_not_set() {
         let spec = json!({
             "workloadUpdateStrategy": {"workloadUpdateMethods": ["Evict", "LiveMigrate"]},
-            "configuration": {"developerConfiguration": {
+            "configuration": {"vmRolloutStrategy": "Stage", "developerConfiguration": {
                 "featureGates": ["HostDevices", 5], "disabledFeatureGates": ["Template"],
             }, "permittedHostDevices": {
                 "pciHostDevices": [{"pciVendorSelector": "10DE:20B0", "resourceName": "nvidia.com/A100"}, 5],
@@ -189,6 +194,7 @@ mod tests {
             enabled: ["HostDevices".to_owned()].into(),
             disabled: ["Template".to_owned()].into(),
             migrates: true,
+            stages: true,
             devices: [
                 ("kubevirt.io/token".to_owned(), DeviceKind::Usb),
                 ("nvidia.com/A100".to_owned(), DeviceKind::Pci),

@@ -24,7 +24,8 @@ pub(crate) mod display;
 mod existing_claims;
 mod firmware;
 pub(crate) mod form;
-pub(crate) mod guest_os;
+pub(crate) mod growth;
+mod guest_os;
 pub(crate) mod hardware;
 mod health;
 mod hosts;
@@ -71,6 +72,7 @@ pub(crate) use firmware::kept as kept_defaults;
 pub(crate) use image_names::kept as kept_images;
 pub use migration::libvirt::{check_shares, obstacle as obstacle_to_move};
 pub(crate) use offered::device_kinds;
+pub(crate) use rule::GuestReport;
 pub use rule::{MissingNetworks, Rule, RuleStage, Settings};
 
 use crate::api::choice::{Backend, Choice as _, ReclaimPolicy};
@@ -114,6 +116,7 @@ pub const ALL: &[&[Rule]] = &[
     affinity::RULES,
     guest_os::RULES,
     sizing::RULES,
+    growth::RULES,
     hardware::RULES,
     health::RULES,
     probes::RULES,

@@ -341,6 +341,17 @@ pub(crate) struct Update<'a> {
     pub(crate) runs: bool,
     /// What the installed KubeVirt offers; `None` on libvirt, and if it is not known.
     pub(crate) kubevirt: Option<&'a KubevirtRow>,
+    /// What the controller has reported of the running guest.
+    pub(crate) guest: GuestReport<'a>,
+}
+
+/// What the controller has reported of a guest on KubeVirt.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct GuestReport<'a> {
+    /// Whether KubeVirt can migrate it, or why not: the condition LiveMigratable. `None`: not reported.
+    pub(crate) migration: Option<Result<(), &'a str>>,
+    /// Whether it has to be restarted for an earlier change: KubeVirt then applies no other one.
+    pub(crate) waits_for_restart: bool,
 }
 
 /// The typed parts of a block. A part is `None` until its rule has run, and if it has a violation.

@@ -13,7 +13,7 @@ use crate::words::counted;
 
 use super::guest_os;
 use super::quantities::{self, Range};
-use super::rule::{Check, Lookup, Parts, Subject, rules};
+use super::rule::{Check, Parts, Subject, rules};
 
 rules! {
     "sizing" Check::Part(cpu), on MACHINES_AND_TEMPLATES, Always {
@@ -28,6 +28,10 @@ rules! {
         Refuse MaxSocketsTooSmall = "The sockets to grow to are below the sockets to start with."
             because "A machine cannot start with more sockets than it can ever have."
             fix "Raise `maxSockets`, or leave it out."
+            crd Some,
+        Refuse MaxCoresTooSmall = "The cores to grow to are below the cores to start with."
+            because "A machine cannot start with more cores than it can ever have."
+            fix "Raise `maxCores`, or leave it out."
             crd Some,
     }
     "sizing" Check::Part(memory), on MACHINES_AND_TEMPLATES, Always, and [InvalidQuantity, UnitMissing] {
@@ -52,12 +56,6 @@ rules! {
             fix "Take the next multiple, which the message names."
             crd Some,
     }
-    "machine" Check::Creation(many_sockets), on MACHINES, Create {
-        Warn ManyWindowsSockets = "A Windows guest has more than two sockets, because the cores are sockets by default."
-            because "Windows 10 and 11 use two sockets; the other vCPUs would be idle. Windows Server uses all."
-            fix "Write `sockets: 1` or `sockets: 2` for those, and the cores of each."
-            crd Nothing,
-    }
 }
 
 /// Memory is plugged into a running guest in blocks of this size.
@@ -72,37 +70,32 @@ const MEMORY: Range = Range {
     likely_max: Bytes::mib(128 * 1024),
 };
 
-/// Rule [`Code::ManyWindowsSockets`].
-fn many_sockets(lookup: &Lookup<'_>, findings: &mut Findings) {
-    let merged = lookup.merged;
-    let [cores, _, sockets, _] = cpu_leaves(merged);
-    let count = sockets.value.unwrap_or(1);
-    if guest_os::is_windows(merged) && cores.value.is_none() && count > 2 {
-        let text = format!(
-            "{}: {count} cores are {count} sockets of a Windows guest, and Windows 10 and 11 use two; set sockets to 1 for those",
-            sockets.path
-        );
-        findings.warn(Code::ManyWindowsSockets, &text);
+/// The requested cores of each socket, threads of each core, sockets, and most sockets. With `maxCores` the cores are
+/// sockets, and on Windows unless there is a number of sockets: vCPUs that are sockets can grow while the guest runs.
+pub(crate) fn cpu_leaves(merged: &Merged<'_>) -> [Leaf<i64>; 4] {
+    let cores = cpu_leaf(merged, "resources.cpu.cores", |cpu| cpu.cores);
+    let threads = cpu_leaf(merged, "resources.cpu.threads", |cpu| cpu.threads);
+    let sockets = cpu_leaf(merged, "resources.cpu.sockets", |cpu| cpu.sockets);
+    let most_cores = max_cores(merged);
+    if most_cores.value.is_some() {
+        return [sockets, threads, cores, most_cores];
+    }
+    let most = max_sockets(merged);
+    if sockets.value.is_none() && guest_os::is_windows(merged) {
+        [sockets, threads, cores, most]
+    } else {
+        [cores, threads, sockets, most]
     }
 }
 
-/// The requested cores, threads, sockets and `maxSockets`. On Windows the cores are sockets unless there is a number of
-/// sockets.
-pub(crate) fn cpu_leaves(merged: &Merged<'_>) -> [Leaf<i64>; 4] {
-    let cores = cpu_leaf(merged, "resources.cpu.cores", |cpu| cpu.cores);
-    let sockets = cpu_leaf(merged, "resources.cpu.sockets", |cpu| cpu.sockets);
-    let [cores, sockets] = if sockets.value.is_none() && guest_os::is_windows(merged) {
-        // vCPUs that are sockets can grow while the guest runs.
-        [sockets, cores]
-    } else {
-        [cores, sockets]
-    };
-    [
-        cores,
-        cpu_leaf(merged, "resources.cpu.threads", |cpu| cpu.threads),
-        sockets,
-        cpu_leaf(merged, "resources.cpu.maxSockets", |cpu| cpu.max_sockets),
-    ]
+/// The requested largest number of cores.
+pub(super) fn max_cores(merged: &Merged<'_>) -> Leaf<i64> {
+    cpu_leaf(merged, "resources.cpu.maxCores", |cpu| cpu.max_cores)
+}
+
+/// The requested largest number of sockets.
+pub(super) fn max_sockets(merged: &Merged<'_>) -> Leaf<i64> {
+    cpu_leaf(merged, "resources.cpu.maxSockets", |cpu| cpu.max_sockets)
 }
 
 pub(super) fn cpu_leaf<'a, T>(
@@ -117,8 +110,8 @@ pub(super) fn cpu_leaf<'a, T>(
     )
 }
 
-/// The CPU topology: rules [`Code::InvalidCpuCount`], [`Code::TooManyVcpus`],
-/// [`Code::MaxSocketsTooSmall`]. `max_vcpus` is what an administrator allows.
+/// The CPU topology: rules [`Code::InvalidCpuCount`], [`Code::TooManyVcpus`], [`Code::MaxSocketsTooSmall`] and
+/// [`Code::MaxCoresTooSmall`]. `max_vcpus` is what an administrator allows.
 fn cpu(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
     parts.cpu = topology(subject.merged, subject.max_vcpus, findings);
 }
@@ -139,11 +132,15 @@ pub(crate) fn topology(
     if let (Some(sockets), Some(max)) = (sockets, max_sockets)
         && max < sockets
     {
-        findings.deny(max_sockets_too_small(
-            max_at.path,
-            max,
-            sockets_at.path,
-            sockets,
+        let names = if max_cores(merged).value.is_some() {
+            (Code::MaxCoresTooSmall, "cores", "maxCores")
+        } else {
+            (Code::MaxSocketsTooSmall, "sockets", "maxSockets")
+        };
+        findings.deny(too_small(
+            names,
+            (max_at.path, max),
+            (sockets_at.path, sockets),
         ));
     }
     let cpu = NormalizedCpu {
@@ -182,19 +179,18 @@ fn count(leaf: Leaf<i64>, findings: &mut Findings) -> Option<u32> {
     count
 }
 
-fn max_sockets_too_small(
-    max_at: FieldPath,
-    max: u32,
-    sockets_at: FieldPath,
-    sockets: u32,
+/// A maximum below the number to start with: code, name of the number, name of the maximum.
+fn too_small(
+    (code, name, max_name): (Code, &str, &str),
+    (max_at, max): (FieldPath, u32),
+    (sockets_at, sockets): (FieldPath, u32),
 ) -> Violation {
-    let code = Code::MaxSocketsTooSmall;
     if max_at.or_user_path(sockets_at) == max_at {
-        let detail = format!("must be at least sockets, which is {sockets}");
+        let detail = format!("must be at least {name}, which is {sockets}");
         Violation::new(max_at, code, Kind::Invalid, detail).value(max)
     } else {
         let detail = format!(
-            "must be at most maxSockets, which is {max} in the template; set maxSockets too"
+            "must be at most {max_name}, which is {max} in the template; set {max_name} too"
         );
         Violation::new(sockets_at, code, Kind::Invalid, detail).value(sockets)
     }
@@ -217,21 +213,23 @@ fn vcpus(
         _ if grown.vcpus() > max => (&grown, grown.sockets, max_at),
         _ => return,
     };
-    let NormalizedCpu {
-        sockets,
-        cores,
-        threads,
-        ..
-    } = topology;
     let verb = if max == 1 { "is" } else { "are" };
     let detail = format!(
-        "{} × {} × {} are {} vCPUs; at most {max} {verb} allowed",
-        counted(sockets, "socket"),
-        counted(cores, "core"),
-        counted(threads, "thread"),
+        "{} are {} vCPUs; at most {max} {verb} allowed",
+        layout(topology),
         topology.vcpus()
     );
     findings.deny(Violation::new(path, Code::TooManyVcpus, Kind::Invalid, detail).value(value));
+}
+
+/// The factors of the vCPUs.
+pub(super) fn layout(cpu: &NormalizedCpu) -> String {
+    format!(
+        "{} × {} × {}",
+        counted(cpu.sockets, "socket"),
+        counted(cpu.cores, "core"),
+        counted(cpu.threads, "thread")
+    )
 }
 
 /// The path of the largest factor of the vCPUs, where their number is best changed; of equal ones the cores.

@@ -98,6 +98,10 @@ struct KubeVirt {
     /// How guests get the devices that it permits, by name of the resource.
     #[serde(default)]
     devices: BTreeMap<String, DeviceKind>,
+    #[serde(default)]
+    migrates: bool,
+    #[serde(default)]
+    stages: bool,
 }
 
 /// A node.
@@ -222,6 +226,8 @@ impl From<Cluster> for StaticCatalog {
                     version: kubevirt.version,
                     enabled: kubevirt.feature_gates,
                     devices: kubevirt.devices,
+                    migrates: kubevirt.migrates,
+                    stages: kubevirt.stages,
                     ..KubevirtRow::default()
                 })
             }),

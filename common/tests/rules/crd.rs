@@ -12,7 +12,7 @@ use crate::harness::kind_name;
 use crate::paths::schema;
 
 /// The beginning of each CEL rule's message, and the codes under which the webhook refuses the same.
-const CEL: [(&str, &[Code]); 71] = [
+const CEL: [(&str, &[Code]); 75] = [
     ("an answer file is in place of", &[Code::SysprepExclusive]),
     ("persistent needs efi", &[Code::PersistentNeedsEfi]),
     (
@@ -143,6 +143,16 @@ const CEL: [(&str, &[Code]); 71] = [
         "maxSockets must be at least sockets",
         &[Code::MaxSocketsTooSmall],
     ),
+    (
+        "maxCores and maxSockets exclude each other",
+        &[Code::MaxCoresWithMaxSockets],
+    ),
+    (
+        "with maxCores each core is a socket",
+        &[Code::MaxCoresWithSockets],
+    ),
+    ("dedicated CPUs cannot grow", &[Code::MaxCoresWithDedicated]),
+    ("maxCores must be at least cores", &[Code::MaxCoresTooSmall]),
     ("cores × threads × sockets must be", &[Code::TooManyVcpus]),
     (
         "a core of dedicated CPUs has at most two threads",

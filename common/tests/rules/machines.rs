@@ -271,12 +271,18 @@ fn resources() -> Values {
             .prop_map(Value::from)
             .boxed()
     };
-    let cpu = object(vec![
+    let of_sockets = object(vec![
         ("cores", counts(&[1, 2, 4, 15])),
         ("threads", counts(&[1, 2])),
         ("sockets", counts(&[1, 2])),
         ("maxSockets", counts(&[2, 4, 8])),
     ]);
+    let of_cores = object(vec![
+        ("cores", counts(&[1, 2, 4, 15])),
+        ("threads", counts(&[1, 2])),
+        ("maxCores", counts(&[15, 16])),
+    ]);
+    let cpu = prop_oneof![3 => of_sockets, 1 => of_cores].boxed();
     let sizes = texts(
         &[
             "2Gi",

@@ -173,6 +173,7 @@ fn changed(field: Field) -> Value {
         Field::Threads => cpu(json!({"threads": 2})),
         Field::Sockets => cpu(json!({"sockets": 2})),
         Field::MaxSockets => cpu(json!({"maxSockets": 2})),
+        Field::MaxCores => cpu(json!({"maxCores": 4})),
         Field::MemorySize => memory(json!({"size": "8Gi"})),
         Field::MaxMemorySize => memory(json!({"maxSize": "8Gi"})),
         Field::Nic => without_first("networks"),
@@ -357,9 +358,10 @@ fn every_field_has_the_effect_that_the_table_names_on_each_backend() {
                 .partition(|line| line.ends_with("[DiskKept]"));
             assert_eq!(!kept.is_empty(), takes_disk_out(field), "{what}: {kept:?}");
             admitted.warnings = others;
-            // That is about the host, which has no pool for logs.
-            let about_host = "[ConsoleLogUnavailable]";
-            admitted.warnings.retain(|line| !line.ends_with(about_host));
+            // These are about the host, which has no pool for logs, and about changes to come.
+            let others = ["[ConsoleLogUnavailable]", "[GrowthNotLive]"];
+            let is_other = |line: &String| others.iter().any(|code| line.ends_with(code));
+            admitted.warnings.retain(|line| !is_other(line));
             admitted
         };
         match field.effect(backend) {
@@ -486,6 +488,48 @@ fn libvirt_restarts_a_guest_for_exactly_what_admission_announces() {
             admitted.warnings
         );
     }
+}
+
+/// A Machine with this many cores of four, as it is stored.
+fn with_cores(backend: Backend, cores: u32, old: Option<&Value>) -> Admitted {
+    let mut spec = before();
+    spec["resources"]["cpu"] = json!({"cores": cores, "maxCores": 4});
+    spec["backend"] = json!(backend);
+    if backend == Backend::Libvirt {
+        on_libvirt(&mut spec);
+    }
+    let admitted = ReviewContext::of(ObjectKind::Machine, old).admit(&machine(&spec));
+    admitted.unwrap_or_else(|verdict| panic!("{verdict:?}"))
+}
+
+#[test]
+fn cores_that_grow_are_sockets_and_change_nothing_else_of_what_is_rendered() {
+    let [was, is] = [2, 4].map(|cores| with_cores(Backend::Kubevirt, cores, None).stored);
+    let [mut was, is] = [was, is].map(|stored| template_of(&stored));
+    let cpu = json!({"sockets": 2, "cores": 1, "threads": 1, "maxSockets": 4});
+    assert_eq!(was["spec"]["domain"]["cpu"], cpu);
+    was["spec"]["domain"]["cpu"]["sockets"] = json!(4);
+    assert_eq!(was, is);
+
+    let was = with_cores(Backend::Libvirt, 2, None).stored;
+    let is = with_cores(Backend::Libvirt, 4, Some(&was));
+    assert!(
+        !has_code(&is.warnings, "RestartRequired"),
+        "{:?}",
+        is.warnings
+    );
+    let (was, is) = (domain_of(&was), domain_of(&is.stored));
+    let xml = was.xml();
+    for part in [
+        "<vcpu current='2'>4</vcpu>",
+        "<topology sockets='4' cores='1' threads='1'/>",
+    ] {
+        assert!(xml.contains(part), "{part}: {xml}");
+    }
+    let changes = is.differences_from(&was);
+    let fields = changes.iter().map(|it| (&*it.field, it.live.is_some()));
+    let fields: Vec<_> = fields.collect();
+    assert_eq!(fields, [("cpu.sockets", true)]);
 }
 
 /// `spec.template` of the VirtualMachine of a stored Machine. KubeVirt compares it with the running guest.

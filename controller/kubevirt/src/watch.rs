@@ -54,6 +54,7 @@ fn watch_installation(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
                 enabled,
                 disabled,
                 migrates,
+                stages,
                 devices: _,
             }) = new
             {
@@ -62,6 +63,7 @@ fn watch_installation(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
                     ?enabled,
                     ?disabled,
                     migrates,
+                    stages,
                     "read the settings of KubeVirt"
                 );
             }

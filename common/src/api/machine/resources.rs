@@ -28,16 +28,33 @@ pub struct Resources {
         "message": "maxSockets must be at least sockets"
     },
     {
+        "rule": "!has(self.maxCores) || !has(self.maxSockets)",
+        "message": "maxCores and maxSockets exclude each other"
+    },
+    {
+        "rule": "!has(self.maxCores) || !has(self.sockets) || self.sockets <= 1",
+        "message": "with maxCores each core is a socket: leave sockets out"
+    },
+    {
+        "rule": "!has(self.maxCores) || !has(self.dedicated) || !self.dedicated",
+        "message": "dedicated CPUs cannot grow: leave maxCores out"
+    },
+    {
+        "rule": "!has(self.maxCores) || !has(self.cores) || self.maxCores >= self.cores",
+        "message": "maxCores must be at least cores"
+    },
+    {
         "rule": "!has(self.dedicated) || !self.dedicated || !has(self.threads) || self.threads <= 2",
         "message": "a core of dedicated CPUs has at most two threads"
     },
     {
-        "rule": "(has(self.cores) ? self.cores : 1) * (has(self.threads) ? self.threads : 1) * (has(self.sockets) ? self.sockets : 1) <= 255 && (has(self.cores) ? self.cores : 1) * (has(self.threads) ? self.threads : 1) * (has(self.maxSockets) ? self.maxSockets : 1) <= 255",
+        "rule": "(has(self.cores) ? self.cores : 1) * (has(self.threads) ? self.threads : 1) * (has(self.sockets) ? self.sockets : 1) <= 255 && (has(self.cores) ? self.cores : 1) * (has(self.threads) ? self.threads : 1) * (has(self.maxSockets) ? self.maxSockets : 1) <= 255 && (has(self.maxCores) ? self.maxCores : 1) * (has(self.threads) ? self.threads : 1) <= 255",
         "message": "cores × threads × sockets must be at most 255"
     }
 ]))]
 pub struct Cpu {
-    /// Cores per socket, from 1. Default: the template's value, else 1.
+    /// Cores per socket, from 1; with maxCores all cores, each of which is a socket. Default: the template's value,
+    /// else 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
     pub cores: Option<i64>,
@@ -45,6 +62,12 @@ pub struct Cpu {
     /// template's value, else false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dedicated: Option<bool>,
+    /// Largest number of cores that the running machine can get without a restart, if the backend supports it; at least
+    /// cores. Each core is then a socket with its threads. Not beside maxSockets, more than one of sockets, or dedicated.
+    /// Default: the template's value, else the number of cores does not change without a restart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
+    pub max_cores: Option<i64>,
     /// Largest number of sockets that the running machine can get without a restart, if the backend
     /// supports it; at least sockets. Default: sockets.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,7 +79,7 @@ pub struct Cpu {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::CpuModelName>")]
     pub model: Option<String>,
-    /// Number of sockets, from 1. Default: the template's value, else 1.
+    /// Number of sockets, from 1; with maxCores at most 1, because the cores are the sockets. Default: the template's value, else 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
     pub sockets: Option<i64>,

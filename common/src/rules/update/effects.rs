@@ -91,10 +91,12 @@ effects! {
     // The firmware follows from it.
     Os                "os"                          RefusedWhileRunning  RefusedWhileRunning,
     Drivers           "drivers"                     Restart              Restart,
-    Cores             "resources.cpu.cores"         Restart              Restart,
+    // With maxCores, and on Windows, the cores are sockets.
+    Cores             "resources.cpu.cores"         LiveOrRestart        LiveOrRestart,
     Threads           "resources.cpu.threads"       Restart              Restart,
     Sockets           "resources.cpu.sockets"       LiveOrRestart        LiveOrRestart,
     MaxSockets        "resources.cpu.maxSockets"    Restart              Restart,
+    MaxCores          "resources.cpu.maxCores"      Restart              Restart,
     MemorySize        "resources.memory.size"       LiveOrRestart        LiveOrRestart,
     MaxMemorySize     "resources.memory.maxSize"    Restart              Restart,
     CpuModel          "resources.cpu.model"         Restart              Restart,

@@ -32,8 +32,8 @@ fn changed_field(path: &str) -> Option<Field> {
         None => (path, None),
     };
     let field = match (list, rest) {
-        ("cpu.cores", _) => Field::Cores,
-        ("cpu.threads", _) => Field::Threads,
+        // In the block, the cores are those of a socket, which a running guest keeps as it is.
+        ("cpu.cores" | "cpu.threads", _) => Field::Threads,
         ("cpu.sockets", _) => Field::Sockets,
         ("cpu.maxSockets", _) => Field::MaxSockets,
         ("memory.size", _) => Field::MemorySize,

@@ -11,14 +11,15 @@ use crate::field_path::FieldPath;
 use crate::normalize::{Item, Merged, Named};
 use crate::render::libvirt::hotplug;
 use crate::rules::disks::existing;
+use crate::rules::growth::{self, Obstacle};
 use crate::rules::nic_addresses::written;
 use crate::rules::rule::{Check, Update, rules};
-use crate::rules::{display, networks, sizing};
+use crate::rules::{display, networks};
 use crate::violation::Findings;
 use crate::words::quoted;
 
 use super::effects::{Effect, Field};
-use super::hardware;
+use super::{hardware, sizes};
 
 rules! {
     "update" Check::Effect(at_restart), on MACHINES, Update {
@@ -44,9 +45,10 @@ fn at_restart(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
     let mut warnings = Warnings {
         backend: update.backend,
         kubevirt: update.kubevirt,
+        growth: time_of_growth(update, new),
         findings,
     };
-    sizes(merged, old, new, &mut warnings);
+    sizes::warn(merged, old, new, &mut warnings);
     display(merged, old, new, &mut warnings);
     hardware::warn(merged, old, new, &mut warnings);
     disks(merged, old, new, &mut warnings);
@@ -67,34 +69,63 @@ fn at_restart(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
 pub(super) struct Warnings<'f> {
     backend: Backend,
     kubevirt: Option<&'f KubevirtRow>,
+    /// When the running guest has more vCPUs or memory that it can take.
+    growth: When,
     findings: &'f mut Findings,
 }
 
+/// When a running guest has a change that it can take.
+#[derive(Clone, Debug)]
+enum When {
+    AtOnce,
+    /// That is not known, or depends on the guest.
+    IfBackendCan,
+    /// Why not at once, and what brings it into effect.
+    Later(String),
+}
+
+/// The time that only a restart brings.
+const AT_RESTART: &str = "at the next restart";
+
+/// When KubeVirt gives the running guest more vCPUs or memory.
+fn time_of_growth(update: &Update<'_>, new: &Normalized) -> When {
+    match Obstacle::of(update) {
+        Some(obstacle) => When::Later(obstacle.when()),
+        None if growth::is_certain(update, new) => When::AtOnce,
+        None => When::IfBackendCan,
+    }
+}
+
 impl Warnings<'_> {
-    /// Whether the installed KubeVirt applies a change of a field to a running guest that can take it. `None`: that is
-    /// not known, or depends on the guest.
-    fn offers(&self, field: Field) -> Option<bool> {
-        match field {
-            Field::Disk => self.kubevirt?.offers(&DECLARATIVE_HOTPLUG),
-            _ => None,
+    /// When the backend applies a change of a field to a running guest that can take it.
+    fn when(&self, field: Field) -> When {
+        match (self.backend, field) {
+            (Backend::Libvirt, _) => When::AtOnce,
+            (Backend::Kubevirt, Field::Disk) => {
+                let offers = |row: &KubevirtRow| row.offers(&DECLARATIVE_HOTPLUG);
+                match self.kubevirt.and_then(offers) {
+                    Some(true) => When::AtOnce,
+                    Some(false) => When::Later(AT_RESTART.to_owned()),
+                    None => When::IfBackendCan,
+                }
+            }
+            (Backend::Kubevirt, Field::Sockets | Field::MemorySize) => self.growth.clone(),
+            (Backend::Kubevirt, _) => When::IfBackendCan,
         }
     }
 
     /// Warns of a change, unless it takes effect at once or never by the table. `fits`: whether
     /// the running guest can take it.
     pub(super) fn add(&mut self, field: Field, path: FieldPath, fits: bool, what: &str) {
-        let is_offered = match self.backend {
-            Backend::Kubevirt => self.offers(field),
-            Backend::Libvirt => Some(true),
-        };
-        let when = match (field.effect(self.backend), is_offered) {
-            (Effect::LiveOrRestart, Some(true)) if fits => return,
+        let when = match (field.effect(self.backend), self.when(field)) {
+            (Effect::LiveOrRestart, When::AtOnce) if fits => return,
             // Most of it takes a live migration, which the cluster may not allow.
-            (Effect::LiveOrRestart, None) if fits => {
-                "at once if the backend can, else at the next restart"
+            (Effect::LiveOrRestart, When::IfBackendCan) if fits => {
+                "at once if the backend can, else at the next restart".to_owned()
             }
-            (Effect::MigrationOrRestart, _) => "at the next live migration or restart",
-            (Effect::LiveOrRestart | Effect::Restart, _) => "at the next restart",
+            (Effect::LiveOrRestart, When::Later(when)) if fits => when,
+            (Effect::MigrationOrRestart, _) => "at the next live migration or restart".to_owned(),
+            (Effect::LiveOrRestart | Effect::Restart, _) => AT_RESTART.to_owned(),
             (Effect::Nothing, _) => {
                 self.findings.note(&format!(
                     "{path}: {what}, which has no effect once the Machine is bound to a host"
@@ -141,37 +172,6 @@ impl Warnings<'_> {
             let path = FieldPath::field(list);
             self.add(field, path, *fits, &format!("'{name}' is detached"));
         }
-    }
-}
-
-fn sizes(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
-    let (was, is) = (&old.cpu, &new.cpu);
-    let [cores, threads, sockets, max_sockets] = sizing::cpu_leaves(merged).map(|leaf| leaf.path);
-    warnings.field(Field::Cores, cores, (was.cores, is.cores), false);
-    warnings.field(Field::Threads, threads, (was.threads, is.threads), false);
-    let fits = match new.backend {
-        Backend::Kubevirt => (was.sockets..=was.max_sockets).contains(&is.sockets),
-        Backend::Libvirt => hotplug::takes_vcpus(*was, *is, old.features.acpi),
-    };
-    warnings.field(Field::Sockets, sockets, (was.sockets, is.sockets), fits);
-    // Without `maxSockets` the bound equals the sockets, so its change is not reported separately.
-    if was.max_sockets != was.sockets || is.max_sockets != is.sockets {
-        let bounds = (was.max_sockets, is.max_sockets);
-        warnings.field(Field::MaxSockets, max_sockets, bounds, false);
-    }
-
-    let (was, is) = (&old.memory, &new.memory);
-    let [size, max_size] = sizing::memory_leaves(merged).map(|leaf| leaf.path);
-    let fits = match new.backend {
-        Backend::Kubevirt => (was.size..=was.max_size).contains(&is.size),
-        Backend::Libvirt => hotplug::takes_memory(*was, *is),
-    };
-    warnings.field(Field::MemorySize, size, (was.size, is.size), fits);
-    // Without `maxSize` the bound equals the size. On libvirt a smaller size is taken at once, the smaller bound is not.
-    let own_bound = new.backend == Backend::Libvirt && fits;
-    if was.max_size != was.size || is.max_size != is.size || own_bound {
-        let bounds = (was.max_size, is.max_size);
-        warnings.field(Field::MaxMemorySize, max_size, bounds, false);
     }
 }
 

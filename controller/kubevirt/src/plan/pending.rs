@@ -56,11 +56,11 @@ pub(super) fn pending(machine: &str, guest: &Guest<'_>, desired: &Template) -> V
     // KubeVirt's instance has a change before the guest, if a migration can apply it.
     let missing = changes(&instance.spec, &desired.spec);
     let missing: BTreeSet<_> = missing.into_iter().map(|change| change.field).collect();
-    // A migration gives a guest no more sockets than it was started for.
+    // A migration gives a guest no more sockets than it was started for, and takes none away.
     let fits = |field: &str| {
         let cpu = &instance.spec.domain.cpu;
         let most = cpu.max_sockets.unwrap_or(cpu.sockets);
-        field != "cpu.sockets" || desired.spec.domain.cpu.sockets <= most
+        field != "cpu.sockets" || (cpu.sockets..=most).contains(&desired.spec.domain.cpu.sockets)
     };
     let can_plug = |field: &str| {
         let is_plugged =

@@ -122,6 +122,28 @@ fn hot_plugged_resources_are_pending_until_the_guest_has_them() {
 }
 
 #[test]
+fn sockets_that_are_taken_away_need_a_restart_before_kubevirt_says_so() {
+    let mut environment = running();
+    edit(&mut environment, |block| {
+        (block.cpu.sockets, block.cpu.max_sockets) = (3, 4);
+    });
+    environment.settle();
+    take_over(
+        &mut environment,
+        vec![kubevirt_says("LiveMigratable", "True", "")],
+    );
+    environment.settle();
+    assert_eq!(pending(&environment), [[""; 4]; 0]);
+    for (sockets, action) in [(2, "Restart"), (4, "LiveMigration")] {
+        edit(&mut environment, |block| block.cpu.sockets = sockets);
+        environment.pass();
+        let desired = sockets.to_string();
+        let change = ["cpu.sockets", "3", &desired, action];
+        assert_eq!(pending(&environment), [change]);
+    }
+}
+
+#[test]
 fn restart_required_names_the_changed_fields() {
     let mut block = block();
     block.disks.push(disk("old", ReclaimPolicy::Delete));
