@@ -218,6 +218,8 @@ fn changed(field: Field) -> Value {
         | Field::Readiness
         | Field::Liveness => of_node(field),
         Field::BackendOverrides => overridden(),
+        // It is no part of the spec.
+        Field::Annotations => json!({}),
         Field::Clock => json!({"domain": {"clock": {"timezone": "Europe/Oslo"}}}),
         Field::GracePeriod => json!({"terminationGracePeriodSeconds": 600}),
         Field::Tpm => json!({"domain": {"devices": {"tpm": {}}}}),
@@ -313,7 +315,11 @@ fn change(field: Field, backend: Backend, power_state: &str) -> Changed {
     let old = stored
         .unwrap_or_else(|verdict| panic!("{field:?}: {verdict:?}"))
         .stored;
-    let answer = ReviewContext::of(ObjectKind::Machine, Some(&old)).admit(&machine(&new));
+    let mut new = machine(&new);
+    if field == Field::Annotations {
+        new["metadata"]["annotations"] = json!({"example.com/team": "a"});
+    }
+    let answer = ReviewContext::of(ObjectKind::Machine, Some(&old)).admit(&new);
     Changed { old, answer }
 }
 
