@@ -103,7 +103,7 @@ pub struct Normalized {
     pub placement: Option<NormalizedPlacement>,
     /// Desired power state: Running or Stopped.
     pub power_state: PowerState,
-    /// Probes of the guest by KubeVirt, with its defaults. Absent: none.
+    /// Probes of the guest, with KubeVirt's defaults. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probes: Option<Probes>,
     /// Template that was merged into the spec, with its content at that time. Absent without a template.
@@ -178,7 +178,7 @@ impl Normalized {
         self.overrides.as_ref().map(|overrides| &overrides.0)
     }
 
-    /// By what KubeVirt notices whether the guest serves.
+    /// By what it is noticed whether the guest serves.
     pub fn readiness_probe(&self) -> Option<&Probe> {
         self.probes.as_ref()?.readiness.as_deref()
     }

@@ -62,7 +62,7 @@ fn of_node(field: Field) -> Value {
         Field::DedicatedCpu => json!({"resources": {"cpu": {"dedicated": true}}}),
         Field::Hugepages => json!({"resources": {"memory": {"hugepages": "2Mi"}}}),
         Field::Watchdog => json!({"watchdog": {"action": "PowerOff"}}),
-        Field::Readiness => json!({"probes": {"readiness": {"tcpSocket": {"port": 22}}}}),
+        Field::Readiness => json!({"probes": {"readiness": {"guestAgentPing": {}}}}),
         Field::Liveness => json!({"probes": {"liveness": {"guestAgentPing": {}}}}),
         _ => json!({"devices": [{"name": "gpu", "deviceName": "nvidia.com/A100"}]}),
     }
@@ -268,7 +268,6 @@ fn exists(field: Field, backend: Backend) -> bool {
             | Field::PriorityClass
             | Field::Affinity
             | Field::TopologySpread
-            | Field::Readiness
             | Field::Liveness
             | Field::BackendOverrides
     );

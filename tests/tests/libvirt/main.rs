@@ -22,5 +22,6 @@ mod parts;
 mod placement;
 mod power;
 mod private;
+mod probes;
 mod upgrade;
 mod windows;

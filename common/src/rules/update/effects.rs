@@ -102,7 +102,8 @@ effects! {
     Hugepages         "resources.memory.hugepages"  Restart              Restart,
     Devices           "devices"                     Restart              Restart,
     Watchdog          "watchdog"                    Restart              Restart,
-    Readiness         "probes.readiness"            Restart              Refused,
+    // On libvirt the controller asks the agent, by the channel that every domain has.
+    Readiness         "probes.readiness"            Restart              Live,
     Liveness          "probes.liveness"             Restart              Refused,
     // The guest loses a removed disk with this effect; its volume is kept, see `kept`.
     // KubeVirt plugs in and out with a feature gate, see `Warnings::offers`.

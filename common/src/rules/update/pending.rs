@@ -107,7 +107,7 @@ mod tests {
             ("memory.hugepages", Restart, Restart),
             ("devices[gpu]", Restart, Restart),
             ("watchdog", Restart, Restart),
-            ("probes.readiness", Restart, Restart),
+            ("probes.readiness", Restart, HotPlug),
             ("probes.liveness", Restart, Restart),
             ("disks[data]", HotPlug, HotPlug),
             ("disks[data].bus", Restart, Restart),
