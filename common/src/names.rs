@@ -282,7 +282,10 @@ mod tests {
             ("k8s.ovn.org/pod-networks", false),
             ("cni.projectcalico.org/ipAddrs", false),
             ("kubernetes.io/ingress-bandwidth", false),
-            ("container.apparmor.security.beta.kubernetes.io/compute", false),
+            (
+                "container.apparmor.security.beta.kubernetes.io/compute",
+                false,
+            ),
             ("cpu-load-balancing.crio.io", false),
             ("io.kubernetes.cri-o.Devices", false),
             ("io.katacontainers.config.hypervisor.path", false),

@@ -270,7 +270,9 @@ async fn annotations_that_a_policy_names_reach_the_guest_with_the_next_start() {
         let answer = kubectl.run_with(&dry_run, web.to_string()).await?.ok()?;
         let answer: Value = serde_json::from_str(&answer)?;
         let carried = answer["spec"]["normalized"]["annotations"].clone();
-        Ok((carried == json!({"example.com/team": "a"})).then_some(()).ok_or(carried.to_string()))
+        Ok((carried == json!({"example.com/team": "a"}))
+            .then_some(())
+            .ok_or(carried.to_string()))
     })
     .await
     .unwrap();

@@ -125,7 +125,9 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
     let migration = migration_request(request.namespace, &object, old.as_ref(), catalog);
     rules::check_migration(&migration, &mut findings);
 
-    if let Some((stored, old)) = old.as_ref().and_then(|old| unchanged(&object, old)) {
+    if let Some(old) = &old
+        && let Some(stored) = unchanged(&object, old)
+    {
         let annotated = with_annotations(&object, old, request.namespace, catalog, &mut findings);
         let block = match annotated {
             Some(block) => replace(&object, old, stored, &block, stage, &mut findings),
@@ -219,16 +221,13 @@ fn findings_if_block_is_current(
     (findings.accepted() && sent.0 == written).then_some(findings)
 }
 
-/// The stored block and the object that has it, if the intent did not change: it is then kept, whatever the catalog contains
-/// now, apart from annotations.
-fn unchanged<'o>(
-    object: &Object<'_>,
-    old: &'o Old<'_>,
-) -> Option<(&'o Block<'o>, &'o Old<'o>)> {
+/// The stored block, if the intent did not change: it is then kept, whatever the catalog contains now, apart from
+/// annotations.
+fn unchanged<'o>(object: &Object<'_>, old: &'o Old<'_>) -> Option<&'o Block<'o>> {
     let stored = old.object.block.as_ref()?;
     let matches = || old.block.is_some() || old.object.has_block_of_another_release();
     let same = object.hash == old.object.hash;
-    (same && matches() && !is_refresh_requested(object, stored)).then_some((stored, old))
+    (same && matches() && !is_refresh_requested(object, stored)).then_some(stored)
 }
 
 /// The stored block with the annotations that the guest has now, if those of the Machine have changed and this changes them.

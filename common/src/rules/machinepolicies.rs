@@ -221,7 +221,8 @@ fn is_key_pattern(text: &str) -> bool {
         .split_once('/')
         .map_or((None, text), |(prefix, name)| (Some(prefix), name));
     let may_have_stars = prefix.is_some();
-    let has = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c) || c == '*' && may_have_stars;
+    let has =
+        |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c) || c == '*' && may_have_stars;
     (1..=NAME_MAX).contains(&name.len())
         && name.chars().all(has)
         && prefix.is_none_or(form::is_object_name)

@@ -71,8 +71,8 @@ pub(crate) use firmware::kept as kept_defaults;
 pub(crate) use image_names::kept as kept_images;
 pub use migration::libvirt::{check_shares, obstacle as obstacle_to_move};
 pub(crate) use offered::device_kinds;
-pub(crate) use update::warn_of_annotations;
 pub use rule::{MissingNetworks, Rule, RuleStage, Settings};
+pub(crate) use update::warn_of_annotations;
 
 use crate::api::choice::{Backend, Choice as _, ReclaimPolicy};
 use crate::api::kind::ObjectKind;

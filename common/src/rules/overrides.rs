@@ -62,10 +62,7 @@ const MODELLED: [(&str, &str); 40] = [
     ("spec.instancetype", "spec.template"),
     ("spec.preference", "spec.template"),
     ("spec.updateVolumesStrategy", "spec.disks"),
-    (
-        "spec.template.metadata.annotations",
-        "metadata.annotations",
-    ),
+    ("spec.template.metadata.annotations", "metadata.annotations"),
     ("spec.template.metadata", "metadata.labels"),
     ("spec.template.spec.affinity", "spec.placement.affinity"),
     ("spec.template.spec.architecture", ""),

@@ -174,7 +174,10 @@ mod tests {
         let started = || Attempts::of_started(timing(2, 3));
         assert!(!started().is_ready());
         assert_eq!(
-            verdicts(started(), &[yes, no, yes, yes, no, no, yes, no, no, no, yes]),
+            verdicts(
+                started(),
+                &[yes, no, yes, yes, no, no, yes, no, no, no, yes]
+            ),
             [no, no, no, yes, yes, yes, yes, yes, yes, no, no]
         );
         let ready = || Attempts::of_ready(timing(1, 2));
@@ -189,7 +192,10 @@ mod tests {
         assert_eq!(attempts.due(), seconds(30));
         assert_eq!(attempts.last_succeeded(), None);
         attempts.skip(seconds(31));
-        assert_eq!((attempts.due(), attempts.last_succeeded()), (seconds(41), None));
+        assert_eq!(
+            (attempts.due(), attempts.last_succeeded()),
+            (seconds(41), None)
+        );
         attempts.record(true, seconds(41), seconds(1));
         assert_eq!(attempts.due(), seconds(51));
         assert_eq!(attempts.last_succeeded(), Some(true));

@@ -121,7 +121,12 @@ impl Probing {
             Attempts::of_started(source.timing)
         };
         let reference = ObjectRef::new(machine.name()).within(machine.namespace());
-        let task = probe_guest(self.clone(), machine.uid().to_owned(), reference, source.clone());
+        let task = probe_guest(
+            self.clone(),
+            machine.uid().to_owned(),
+            reference,
+            source.clone(),
+        );
         let probed = Probed {
             source,
             attempts,
@@ -198,8 +203,8 @@ impl Probed {
 /// Whether the guest was ready by the status that was written for this very spec, which another process may have done.
 fn was_ready(machine: &Machine) -> bool {
     let mut conditions = machine.status.conditions.iter();
-    let is_current = conditions
-        .any(|it| it.kind == "Ready" && it.observed_generation == machine.generation());
+    let is_current =
+        conditions.any(|it| it.kind == "Ready" && it.observed_generation == machine.generation());
     is_current && ready(&machine.status) == Some(("True", "Running"))
 }
 
@@ -230,9 +235,10 @@ async fn probe_guest(
         sleep_until(due).await;
         let began = Instant::now();
         let limit = timeout.saturating_mul(2).saturating_add(CALL_MARGIN);
-        let asked = source.host.agents.call(limit, move |host| {
-            host.ask_agent(domain, seconds)
-        });
+        let asked = source
+            .host
+            .agents
+            .call(limit, move |host| host.ask_agent(domain, seconds));
         let result = asked.await;
         if let Err(error) = &result {
             tracing::debug!(%error, %machine, "a probed guest agent does not answer");

@@ -45,7 +45,13 @@ async fn a_guest_with_a_readiness_probe_is_ready_while_its_agent_answers() {
     let domain = env.domain("vm").await;
     wait::until("the agent to end", async || {
         // It may end before it has answered.
-        let command = ["qemu-agent-command", "--timeout", "2", &domain, &kill.to_string()];
+        let command = [
+            "qemu-agent-command",
+            "--timeout",
+            "2",
+            &domain,
+            &kill.to_string(),
+        ];
         env.libvirt.virsh(&command).await?;
         let asked = env.libvirt.virsh(&["domtime", &domain]).await?;
         Ok((asked.code != 0).then_some(()).ok_or(asked.stdout))

@@ -2,9 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::api::choice::{
-    Backend, Choice as _, DisplayType, MachineType, PowerState, VideoModel,
-};
+use crate::api::choice::{Backend, Choice as _, DisplayType, MachineType, PowerState, VideoModel};
 use crate::api::machine::{Cdrom, CloudInit, Network};
 use crate::api::normalized::{AnyDisk, Normalized, NormalizedCdrom, NormalizedNetwork};
 use crate::catalog::{DECLARATIVE_HOTPLUG, KubevirtRow};

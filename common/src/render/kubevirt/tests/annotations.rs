@@ -24,5 +24,8 @@ fn annotations_are_those_of_the_instance_with_a_digest_of_all_of_them() {
     assert_ne!(a[digest], b[digest]);
     assert_eq!(a[digest].as_str().unwrap().len(), 16);
     let none = annotations(&fixtures::block());
-    assert_eq!((&none["example.com/team"], &none[digest]), (&json!(null), &json!(null)));
+    assert_eq!(
+        (&none["example.com/team"], &none[digest]),
+        (&json!(null), &json!(null))
+    );
 }

@@ -406,7 +406,12 @@ fn other_annotations_wait_for_a_restart() {
     };
     edit(&mut environment, annotate);
     environment.settle();
-    let expected = [["metadata.annotations", "as it was", "as it is now", "Restart"]];
+    let expected = [[
+        "metadata.annotations",
+        "as it was",
+        "as it is now",
+        "Restart",
+    ]];
     assert_eq!(pending(&environment), expected);
 }
 
