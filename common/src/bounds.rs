@@ -68,6 +68,9 @@ pub const OVERRIDE_PATH_MAX: usize = 256;
 pub const PROBE_ARGUMENTS_MAX: usize = 64;
 /// Largest number of seconds and attempts of a probe: Kubernetes has an `int32` for each.
 pub const PROBE_COUNT_MAX: u32 = 2_147_483_647;
+/// Longest time in seconds that a libvirt host waits for an agent that it asks whether it answers. One connection asks
+/// all agents of a host, one after the other.
+pub const AGENT_TIMEOUT_MAX: u32 = 5;
 /// Largest port of TCP.
 pub const PORT_MAX: u32 = 65_535;
 /// Most labels of a selector and most entries of cloud-init's metadata.

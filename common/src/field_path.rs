@@ -12,6 +12,8 @@ use crate::names::LABEL_TEMPLATE;
 enum Author {
     /// The user, in the spec.
     User,
+    /// The user, in the annotations.
+    Annotations,
     /// The author of the template that `spec.template` names.
     Template,
     /// The author of the template that the label names.
@@ -56,6 +58,11 @@ pub struct FieldPath {
 }
 
 impl FieldPath {
+    /// The annotations of the object.
+    pub const ANNOTATIONS: Self = Self {
+        author: Author::Annotations,
+        segment: Segment::Whole,
+    };
     /// The field that names the template.
     pub const TEMPLATE: Self = Self {
         author: Author::Template,
@@ -108,7 +115,7 @@ impl FieldPath {
 
     /// Whether the value is in the user's spec and not in a template.
     pub fn is_from_user(self) -> bool {
-        self.author == Author::User
+        matches!(self.author, Author::User | Author::Annotations)
     }
 
     /// This path, or `other` if only `other` is in the user's spec. Used for a contradiction between two
@@ -132,6 +139,7 @@ impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.author {
             Author::User => write!(f, "spec.{}", self.segment),
+            Author::Annotations => f.write_str("metadata.annotations"),
             Author::Template => f.write_str("spec.template"),
             Author::LabelledTemplate => {
                 write!(f, "metadata.labels[{LABEL_TEMPLATE}]")

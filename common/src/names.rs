@@ -65,6 +65,9 @@ pub const ANNOTATION_PROTECTED: &str = "machine.vitistack.io/protected";
 /// Annotation of an instance: the labels of the Machine with which it was started, as `key=value`, separated by commas.
 pub const ANNOTATION_LABELS: &str = "machine.vitistack.io/labels";
 
+/// Annotation of an instance with a digest of the annotations of the Machine with which it was started, if there were any.
+pub const ANNOTATION_ANNOTATIONS: &str = "machine.vitistack.io/annotations";
+
 /// Annotation, written by users: a new value merges the template's current content into the Machine.
 pub const ANNOTATION_REFRESH_TEMPLATE: &str = "machine.vitistack.io/refresh-template";
 /// Annotation, written by users: a new value restarts the machine once.
@@ -184,6 +187,30 @@ pub fn is_carried_label(key: &str) -> bool {
     key != LABEL_STATE && !KEPT_DOMAINS.iter().any(|kept| is_of(domain, kept))
 }
 
+/// Domains of annotations, each with its subdomains, by which a pod gets another network, or a container runtime or the
+/// platform treats it otherwise: Multus, OVN-Kubernetes, Calico, Cilium, CRI-O and OpenShift.
+const POD_DOMAINS: [&str; 7] = [
+    "cncf.io",
+    "multus-cni.io",
+    "ovn.org",
+    "projectcalico.org",
+    "cilium.io",
+    "crio.io",
+    "openshift.io",
+];
+
+/// Beginnings of keys without a domain that container runtimes read: CRI-O, Kata Containers and containerd.
+const RUNTIME_KEYS: [&str; 3] = ["io.kubernetes.", "io.katacontainers.", "io.containerd."];
+
+/// Whether an annotation of a Machine may be carried to its instance and its pod. A MachinePolicy names those that are.
+/// Never the ones on which the cluster acts: hook sidecars of KubeVirt, networks of the pod, devices of the container.
+pub fn may_carry_annotation(key: &str) -> bool {
+    let domain = key.split_once('/').map_or(key, |(domain, _)| domain);
+    let mut refused = KEPT_DOMAINS.iter().chain(&POD_DOMAINS);
+    let is_of_runtime = || RUNTIME_KEYS.iter().any(|start| key.starts_with(start));
+    !refused.any(|refused| is_of(domain, refused)) && !is_of_runtime()
+}
+
 /// The first bytes of the SHA-256 digest of a text, in hexadecimal.
 pub(crate) fn digest(text: &str, bytes: usize) -> String {
     let digest = Sha256::digest(text);
@@ -237,7 +264,38 @@ pub fn cloud_init_secret(machine: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::is_carried_label;
+    use super::{is_carried_label, may_carry_annotation};
+
+    #[test]
+    fn annotations_on_which_the_cluster_acts_are_never_carried() {
+        for (key, may_carry) in [
+            ("team", true),
+            ("example.com/team", true),
+            ("prometheus.io/scrape", true),
+            ("notcncf.io/a", true),
+            ("hooks.kubevirt.io/hookSidecars", false),
+            ("kubevirt.io/memfd", false),
+            ("cdi.kubevirt.io/storage.import.source", false),
+            ("cdi.k8s.io/gpu", false),
+            ("k8s.v1.cni.cncf.io/networks", false),
+            ("v1.multus-cni.io/default-network", false),
+            ("k8s.ovn.org/pod-networks", false),
+            ("cni.projectcalico.org/ipAddrs", false),
+            ("kubernetes.io/ingress-bandwidth", false),
+            (
+                "container.apparmor.security.beta.kubernetes.io/compute",
+                false,
+            ),
+            ("cpu-load-balancing.crio.io", false),
+            ("io.kubernetes.cri-o.Devices", false),
+            ("io.katacontainers.config.hypervisor.path", false),
+            ("machine.vitistack.io/restart-requested", false),
+            ("kubectl.kubernetes.io/last-applied-configuration", false),
+            ("argocd.argoproj.io/tracking-id", false),
+        ] {
+            assert_eq!(may_carry_annotation(key), may_carry, "{key}");
+        }
+    }
 
     #[test]
     fn labels_of_kubernetes_kubevirt_this_product_and_delivery_tools_are_not_carried() {

@@ -245,6 +245,100 @@ async fn labels_of_a_machine_reach_its_guest_with_the_next_start() {
         .unwrap();
 }
 
+#[tokio::test]
+async fn annotations_that_a_policy_names_reach_the_guest_with_the_next_start() {
+    let env = Environment::new().await;
+    let (machines, kubectl) = (env.machines(), env.lab.kubectl());
+    let policy = |keys: Value| {
+        json!({
+            "apiVersion": "vitistack.io/v1alpha1", "kind": "MachinePolicy", "metadata": {"name": "annotations"},
+            "spec": {"namespaceSelector": {}, "annotations": {"allow": keys}},
+        })
+    };
+    let refused = kubectl.apply(&policy(json!(["hooks.kubevirt.io/hookSidecars"])));
+    let refused = refused.await.unwrap().refused().unwrap();
+    let expected = "spec.annotations.allow[0]: Forbidden: \"hooks.kubevirt.io/hookSidecars\": the cluster or this operator acts on annotations of this key, so guests never have it from a Machine; take it out of the list [AnnotationNotCarried]";
+    assert!(refused.contains(expected), "{refused}");
+    env.apply(&policy(json!(["example.com/*"]))).await;
+
+    let mut web = machine("web", &json!({"template": "small"}));
+    web["metadata"]["annotations"] = json!({
+        "example.com/team": "a", "other.example.org/note": "b", "hooks.kubevirt.io/hookSidecars": "[]",
+    });
+    until("the webhook to know the policy", async || {
+        let dry_run = ["apply", "--dry-run=server", "-o", "json", "-f", "-"];
+        let answer = kubectl.run_with(&dry_run, web.to_string()).await?.ok()?;
+        let answer: Value = serde_json::from_str(&answer)?;
+        let carried = answer["spec"]["normalized"]["annotations"].clone();
+        Ok((carried == json!({"example.com/team": "a"}))
+            .then_some(())
+            .ok_or(carried.to_string()))
+    })
+    .await
+    .unwrap();
+    env.apply(&web).await;
+    let runs = async || {
+        let ready = machines.until_condition("web", "Ready", "True", "Running");
+        ready.await.unwrap();
+    };
+    runs().await;
+    let annotations = async |kind: Kind, name: &str| {
+        let object = env.objects(kind).get(name).await.unwrap();
+        let metadata = match kind {
+            VM => &object["spec"]["template"]["metadata"],
+            _ => &object["metadata"],
+        };
+        metadata["annotations"].clone()
+    };
+    let pod = env.objects(POD).list().await.unwrap().remove(0);
+    let pod = pod["metadata"]["name"].as_str().unwrap().to_owned();
+    for (kind, name) in [(VM, "web"), (INSTANCE, "web"), (POD, &*pod)] {
+        let annotations = annotations(kind, name).await;
+        assert_eq!(annotations["example.com/team"], "a", "{kind:?}");
+        for key in ["other.example.org/note", "hooks.kubevirt.io/hookSidecars"] {
+            assert!(annotations[key].is_null(), "{kind:?} {key}");
+        }
+    }
+
+    let change = [
+        "annotate",
+        "--overwrite",
+        "machine",
+        "web",
+        "example.com/team=b",
+    ];
+    let changed = kubectl.run(&change).await.unwrap();
+    let warning = "metadata.annotations: those of the guest change at the next restart";
+    assert!(changed.stderr.contains(warning), "{}", changed.stderr);
+    let expected = json!([{
+        "field": "metadata.annotations", "current": "as it was", "desired": "as it is now",
+        "action": "Restart",
+    }]);
+    let is_pending = |web: &Value| web["status"]["pendingChanges"] == expected;
+    machines
+        .until("web", "to have the annotation pending", is_pending)
+        .await
+        .unwrap();
+    assert_eq!(annotations(VM, "web").await["example.com/team"], "b");
+    assert_eq!(annotations(INSTANCE, "web").await["example.com/team"], "a");
+
+    let request = "machine.vitistack.io/restart-requested=annotations";
+    let restart = ["annotate", "machine", "web", request];
+    kubectl.run(&restart).await.unwrap().ok().unwrap();
+    let is_restarted = |web: &Value| {
+        let last = &web["status"]["lastRestart"];
+        last["request"] == "annotations" && last["replaces"].is_null()
+    };
+    machines
+        .until("web", "to be restarted", is_restarted)
+        .await
+        .unwrap();
+    runs().await;
+    assert_eq!(annotations(INSTANCE, "web").await["example.com/team"], "b");
+    let web = machines.get("web").await.unwrap();
+    assert!(web["status"]["pendingChanges"].is_null());
+}
+
 /// What KubeVirt permits and a PriorityClass, which the webhook knows when this returns.
 async fn permit(env: &Environment) -> Result<()> {
     let permitted = json!({

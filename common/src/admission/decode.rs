@@ -1,10 +1,11 @@
 //! Raw JSON to typed intent; reports every value of a wrong type with its path.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::lenient;
@@ -31,16 +32,51 @@ struct Labels {
     template: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default)]
 struct Annotations {
-    #[serde(rename = "machine.vitistack.io/refresh-template")]
     refresh_template: Option<String>,
-    #[serde(rename = "machine.vitistack.io/discard-state")]
     discard_state: Option<String>,
-    #[serde(rename = "machine.vitistack.io/migrate-requested")]
     migrate_requested: Option<String>,
-    #[serde(rename = "machine.vitistack.io/migrate-to")]
     migrate_to: Option<String>,
+    /// Those that a policy may carry to the guest.
+    others: BTreeMap<String, String>,
+}
+
+impl<'de> Deserialize<'de> for Annotations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Annotations;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut read = Annotations::default();
+                while let Some(Text(key)) = map.next_key()? {
+                    match &*key {
+                        names::ANNOTATION_REFRESH_TEMPLATE => {
+                            read.refresh_template = map.next_value()?;
+                        }
+                        names::ANNOTATION_DISCARD_STATE => read.discard_state = map.next_value()?,
+                        names::ANNOTATION_MIGRATE_REQUESTED => {
+                            read.migrate_requested = map.next_value()?;
+                        }
+                        names::ANNOTATION_MIGRATE_TO => read.migrate_to = map.next_value()?,
+                        key if names::may_carry_annotation(key) => {
+                            let value: Option<String> = map.next_value()?;
+                            let value = value.unwrap_or_default();
+                            read.others.insert(key.to_owned(), value);
+                        }
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
+                        }
+                    }
+                }
+                Ok(read)
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
 }
 
 impl Metadata {
@@ -82,6 +118,13 @@ impl Metadata {
     /// The node of the annotation that names the target of a migration.
     pub(super) fn migration_target(&self) -> Option<&str> {
         self.annotation(|it| it.migrate_to.as_ref())
+    }
+
+    /// The annotations that a policy may carry to the guest.
+    pub(super) fn other_annotations(&self) -> &BTreeMap<String, String> {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        let annotations = self.annotations.as_ref();
+        annotations.map_or(&NONE, |annotations| &annotations.others)
     }
 
     /// The value of the annotation that names the state which may be discarded; empty without it.

@@ -7,6 +7,7 @@ use std::fmt;
 use super::choice::Backend;
 use super::normalized::{Normalized, NormalizedCpu};
 use crate::bounds::{CAPACITY_MAX, CAPACITY_MIN, MEMORY_MAX, MEMORY_MIN, VCPUS_MAX};
+use crate::names::may_carry_annotation;
 use crate::quantity::Bytes;
 use crate::words::quoted;
 
@@ -44,6 +45,14 @@ impl Normalized {
             if let Some(size) = size {
                 within(format!("{list}[{name}].size"), size, least, most)?;
             }
+        }
+        let is_carried = |key: &str| self.backend == Backend::Kubevirt && may_carry_annotation(key);
+        if let Some(key) = self.annotations.keys().find(|key| !is_carried(key)) {
+            return Err(OutOfBounds {
+                field: "annotations".to_owned(),
+                value: quoted(key),
+                allowed: "guests have no annotation of this key from a Machine".to_owned(),
+            });
         }
         for disk in &self.existing_disks {
             let (field, has_it) = match self.backend {

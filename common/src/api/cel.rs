@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::choice::Backend;
-use crate::bounds::{MEMORY_BLOCK, MEMORY_MAX, MEMORY_MIN};
+use crate::bounds::{AGENT_TIMEOUT_MAX, MEMORY_BLOCK, MEMORY_MAX, MEMORY_MIN};
 use crate::names::{CLOUD_INIT_DISK, POD_VOLUMES};
 use crate::quantity::Bytes;
 
@@ -107,8 +107,8 @@ fn on_libvirt() -> [Value; 9] {
         ),
         on(
             Backend::Libvirt,
-            "!has(self.probes) || (!has(self.probes.readiness) && !has(self.probes.liveness))",
-            "nothing probes a guest on a libvirt host; probes need backend: kubevirt",
+            &agent_is_asked(),
+            "a libvirt host only asks whether the guest agent answers, within 5 s; other probes need backend: kubevirt",
         ),
         on(
             Backend::Libvirt,
@@ -121,6 +121,17 @@ fn on_libvirt() -> [Value; 9] {
             "an image.url that begins with docker:// needs backend: kubevirt; use https:// or http://",
         ),
     ]
+}
+
+/// The condition that there is no probe but that of readiness by the guest agent.
+fn agent_is_asked() -> String {
+    let none = ["exec", "httpGet", "tcpSocket"]
+        .map(|field| format!("!has(self.probes.readiness.{field})"))
+        .join(" && ");
+    let timeout = "self.probes.readiness.timeoutSeconds";
+    format!(
+        "!has(self.probes) || (!has(self.probes.liveness) && (!has(self.probes.readiness) || ({none} && (!has({timeout}) || {timeout} <= {AGENT_TIMEOUT_MAX}))))"
+    )
 }
 
 /// The rule that a probe is made in one way.

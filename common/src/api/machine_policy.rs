@@ -44,6 +44,9 @@ pub struct MachinePolicySpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<NamespaceSelector>", required)]
     pub namespace_selector: Option<NamespaceSelector>,
+    /// Annotations of Machines that their guests have, too. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<AnnotationPolicy>,
     /// Backends that Machines may run on: kubevirt and libvirt. Default: both.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<Backend>>", length(max = bounds::POLICY_ITEMS_MAX))]
@@ -110,6 +113,19 @@ pub struct LabelRequirement {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<schema::LabelValue>>", length(max = bounds::LABELS_MAX))]
     pub values: Option<Vec<String>>,
+}
+
+/// Annotations of Machines that their guests on KubeVirt have, too.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AnnotationPolicy {
+    /// Keys of annotations, at most 256, such as example.com/team, in which * behind the / stands for any characters,
+    /// such as example.com/*. They reach the instance and its pod at the next start. Keys on which Kubernetes, KubeVirt,
+    /// a network of pods or this product acts are refused. Default: none in this policy. Without a policy that names keys,
+    /// none are carried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<schema::AnnotationGlob>>", length(max = bounds::POLICY_ITEMS_MAX))]
+    pub allow: Option<Vec<String>>,
 }
 
 /// Templates that Machines may use.

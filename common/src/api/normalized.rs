@@ -36,6 +36,10 @@ pub const BLOCK_VERSION: u32 = if cfg!(feature = "next-version") { 3 } else { 2 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Normalized {
+    /// Annotations of the Machine that its instance and pod have, too, as the MachinePolicies of the namespace allowed when
+    /// the spec or the annotations changed last; on KubeVirt only. Absent: none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
     /// Backend that runs the machine: kubevirt or libvirt.
     pub backend: Backend,
     /// CD-ROM drives of the machine.
@@ -99,7 +103,7 @@ pub struct Normalized {
     pub placement: Option<NormalizedPlacement>,
     /// Desired power state: Running or Stopped.
     pub power_state: PowerState,
-    /// Probes of the guest by KubeVirt, with its defaults. Absent: none.
+    /// Probes of the guest, with KubeVirt's defaults. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probes: Option<Probes>,
     /// Template that was merged into the spec, with its content at that time. Absent without a template.
@@ -174,7 +178,7 @@ impl Normalized {
         self.overrides.as_ref().map(|overrides| &overrides.0)
     }
 
-    /// By what KubeVirt notices whether the guest serves.
+    /// By what it is noticed whether the guest serves.
     pub fn readiness_probe(&self) -> Option<&Probe> {
         self.probes.as_ref()?.readiness.as_deref()
     }

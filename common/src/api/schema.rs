@@ -106,6 +106,8 @@ text_schemas! {
     ResourceName = { "minLength": 1, "maxLength": LABEL_KEY_MAX, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$" }
     /// A pattern for names of resources of nodes; `*` stands for any characters.
     ResourceGlob = { "minLength": 1, "maxLength": LABEL_KEY_MAX, "pattern": "^[-A-Za-z0-9_./*]+$" }
+    /// The key of an annotation; `*` behind the `/` stands for any characters.
+    AnnotationGlob = { "minLength": 1, "maxLength": LABEL_KEY_MAX, "pattern": "^([-a-z0-9.]+/[-A-Za-z0-9_.*]+|[-A-Za-z0-9_.]+)$" }
     /// The path of a field of a VirtualMachine.
     OverridePath = { "minLength": 1, "maxLength": OVERRIDE_PATH_MAX, "pattern": "^spec(\\.[A-Za-z0-9]+)+$" }
     /// A list of numbers and ranges of CPUs.

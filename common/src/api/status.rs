@@ -342,7 +342,7 @@ pub struct VolumeStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingChange {
-    /// Path of the field below spec.normalized, or metadata.labels.
+    /// Path of the field below spec.normalized, or metadata.labels or metadata.annotations.
     pub field: String,
     /// Value in the running guest.
     pub current: String,

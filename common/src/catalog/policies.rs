@@ -26,6 +26,8 @@ pub struct Policy {
     /// `metadata.name`.
     pub name: String,
     selector: Selector,
+    /// Patterns for keys of annotations that guests have, too.
+    pub annotations: Option<Vec<Glob>>,
     /// Backends that are allowed.
     pub backends: Option<Vec<Backend>>,
     /// Patterns for the names of templates.
@@ -231,6 +233,7 @@ impl Policy {
     pub fn new(name: String, spec: MachinePolicySpec) -> Option<Self> {
         let MachinePolicySpec {
             namespace_selector,
+            annotations,
             backends,
             templates,
             storage_classes,
@@ -248,6 +251,7 @@ impl Policy {
         Some(Self {
             name,
             selector: Selector::of(namespace_selector?)?,
+            annotations: globs(annotations.unwrap_or_default().allow),
             backends: list(backends, Backend::parse),
             templates: globs(templates.allow),
             is_template_required: templates.required.unwrap_or(false),

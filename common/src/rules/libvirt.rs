@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use crate::api::choice::{AccessMode, VolumeMode};
 use crate::api::machine::{Disk, Image};
+use crate::bounds::AGENT_TIMEOUT_MAX;
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::{Filled, Item};
-use crate::violation::{Findings, Kind, Violation};
+use crate::violation::{Findings, Kind, Location, Violation};
 
 use super::rule::{Check, Lookup, rules};
 use super::{affinity, disks, machine, placement, probes};
@@ -51,9 +52,9 @@ rules! {
             crd Some,
     }
     "libvirt" Check::Lookup(health_probes), on MACHINES, Always {
-        Refuse ProbesNeedKubevirt = "A Machine on libvirt has probes."
-            because "Nothing probes a guest on a libvirt host."
-            fix "Drop `probes`, and let the guest watch itself with `watchdog`; or use `backend: kubevirt`."
+        Refuse ProbesNeedKubevirt = "A Machine on libvirt has a probe other than that its guest agent is ready."
+            because "A libvirt host reaches a guest by its agent alone, and nothing restarts a guest there that fails a probe."
+            fix "Write `readiness: {guestAgentPing: {}}`, and let the guest watch itself with `watchdog`; or use `backend: kubevirt`."
             crd Some,
     }
     "libvirt" Check::Lookup(ignored_fields), on MACHINES, Always {
@@ -91,7 +92,7 @@ fn libvirt_disks<'l>(lookup: &'l Lookup<'_>) -> impl Iterator<Item = &'l Item<'l
 /// Refuses a field of a Machine on libvirt that only KubeVirt has. `why`: what libvirt lacks, and what to do.
 pub(super) fn refuse(
     lookup: &Lookup<'_>,
-    path: FieldPath,
+    path: impl Into<Location>,
     code: Code,
     why: &'static str,
     findings: &mut Findings,
@@ -153,13 +154,31 @@ fn priority_class(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, finding
 
 /// Rule [`Code::ProbesNeedKubevirt`].
 fn health_probes(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
-    let probes = [
-        probes::readiness(lookup.merged),
-        probes::liveness(lookup.merged),
-    ];
-    for probe in probes.iter().filter(|probe| probe.value.is_some()) {
-        let why = "nothing probes a guest on a libvirt host; drop it, and let the guest watch itself with watchdog";
-        refuse(lookup, probe.path, Code::ProbesNeedKubevirt, why, findings);
+    let code = Code::ProbesNeedKubevirt;
+    let liveness = probes::liveness(lookup.merged);
+    if liveness.value.is_some() {
+        let why = "nothing restarts a guest on a libvirt host that fails a probe; drop it, and let the guest watch itself with watchdog";
+        refuse(lookup, liveness.path, code, why, findings);
+    }
+    let readiness = probes::readiness(lookup.merged);
+    let Some(probe) = readiness.value else {
+        return;
+    };
+    let at = Location::from(readiness.path);
+    for (field, is_given) in [
+        ("exec", probe.exec.is_some()),
+        ("httpGet", probe.http_get.is_some()),
+        ("tcpSocket", probe.tcp_socket.is_some()),
+    ] {
+        if is_given {
+            let why = "a libvirt host only asks whether the guest agent answers; write guestAgentPing: {} in its place";
+            refuse(lookup, at.clone().member(field), code, why, findings);
+        }
+    }
+    let longest = i64::from(AGENT_TIMEOUT_MAX);
+    if probe.timeout_seconds.is_some_and(|it| it > longest) {
+        let why = "a libvirt host waits at most 5 s for the guest agent; set at most 5";
+        refuse(lookup, at.member("timeoutSeconds"), code, why, findings);
     }
 }
 

@@ -12,6 +12,7 @@ use crate::catalog::vlan_range;
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::image_source::redacted;
+use crate::names::may_carry_annotation;
 use crate::normalize::Leaf;
 use crate::quantity::Bytes;
 use crate::url_prefix::UrlPrefix;
@@ -49,6 +50,16 @@ rules! {
             because "It would allow nothing, and its author expects that it allows something."
             fix "Write the path from `spec` on, such as `spec.template.spec.domain.ioThreadsPolicy`."
             crd All,
+    }
+    "machinepolicies" Check::MachinePolicy(annotations), on POLICIES, Always {
+        Refuse InvalidAnnotationKey = "A text is neither the key of an annotation nor a pattern for keys of one domain."
+            because "It would allow nothing, or annotations of domains that its author does not name."
+            fix "Write the key as it is, or its domain and `*`, such as `example.com/*`."
+            crd Some,
+        Refuse AnnotationNotCarried = "Guests may not have an annotation on which Kubernetes, KubeVirt, a network of pods, a container runtime or this operator acts."
+            because "Such an annotation changes the pod of the guest: a hook sidecar runs an image of its author beside it, and a network annotation puts it on another network."
+            fix "Take the key out of the list; networks are those of `spec.networks`."
+            crd Nothing,
     }
     "machinepolicies" Check::MachinePolicy(bridges), on POLICIES, Always, and [InvalidPattern] {
         Refuse BridgeNameRequired = "An item of `networks.bridges` names no bridge."
@@ -183,6 +194,38 @@ fn overrides(spec: &MachinePolicySpec, findings: &mut Findings) {
             findings.deny(fault.text(text));
         }
     }
+}
+
+/// Rules [`Code::InvalidAnnotationKey`] and [`Code::AnnotationNotCarried`].
+fn annotations(spec: &MachinePolicySpec, findings: &mut Findings) {
+    let keys = spec.annotations.as_ref().and_then(|it| it.allow.as_ref());
+    let list = FieldPath::field("annotations.allow");
+    for (index, text) in keys.into_iter().flatten().enumerate() {
+        let (code, kind, detail) = if !is_key_pattern(text) {
+            let detail = "must be the key of an annotation, such as 'example.com/team', in which '*' behind the '/' stands for any characters";
+            (Code::InvalidAnnotationKey, Kind::Invalid, detail)
+        } else if !may_carry_annotation(text) {
+            let detail = "the cluster or this operator acts on annotations of this key, so guests never have it from a Machine; take it out of the list";
+            (Code::AnnotationNotCarried, Kind::Forbidden, detail)
+        } else {
+            continue;
+        };
+        let fault = Violation::new(list.element(index), code, kind, detail);
+        findings.deny(fault.text(text));
+    }
+}
+
+/// Whether some key of an annotation matches the pattern, and all of them have one domain.
+fn is_key_pattern(text: &str) -> bool {
+    let (prefix, name) = text
+        .split_once('/')
+        .map_or((None, text), |(prefix, name)| (Some(prefix), name));
+    let may_have_stars = prefix.is_some();
+    let has =
+        |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c) || c == '*' && may_have_stars;
+    (1..=NAME_MAX).contains(&name.len())
+        && name.chars().all(has)
+        && prefix.is_none_or(form::is_object_name)
 }
 
 /// Names that a pattern is for.

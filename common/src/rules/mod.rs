@@ -74,6 +74,7 @@ pub use migration::libvirt::{check_shares, obstacle as obstacle_to_move};
 pub(crate) use offered::device_kinds;
 pub(crate) use rule::GuestReport;
 pub use rule::{MissingNetworks, Rule, RuleStage, Settings};
+pub(crate) use update::warn_of_annotations;
 
 use crate::api::choice::{Backend, Choice as _, ReclaimPolicy};
 use crate::api::kind::ObjectKind;
@@ -84,6 +85,7 @@ use crate::api::normalized::{BLOCK_VERSION, Normalized, NormalizedPlacement};
 use crate::bounds::VCPUS_MAX;
 use crate::catalog::{Catalog, Policy};
 use crate::code::Code;
+use crate::names::may_carry_annotation;
 use crate::normalize::{Base, Intent, Merged, Pins, TemplateChoice, merge};
 use crate::violation::{Findings, Reference};
 use libvirthosts::intent::HostIntent;
@@ -307,6 +309,26 @@ pub(crate) fn default_reclaim_policy(
     default.unwrap_or(settings.default_reclaim_policy)
 }
 
+/// Those of the annotations of a Machine that its guest has, too: that some policy names and all policies that name keys
+/// allow.
+pub(crate) fn carried_annotations(
+    policies: &[Arc<Policy>],
+    annotations: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let lists = policies.iter().filter_map(|it| it.annotations.as_ref());
+    let lists: Vec<_> = lists.collect();
+    if lists.is_empty() {
+        return BTreeMap::new();
+    }
+    let is_allowed = |key: &str| {
+        let mut lists = lists.iter();
+        may_carry_annotation(key) && lists.all(|list| list.iter().any(|it| it.matches(key)))
+    };
+    let annotations = annotations.iter().filter(|(key, _)| is_allowed(key));
+    let annotations = annotations.map(|(key, value)| (key.clone(), value.clone()));
+    annotations.collect()
+}
+
 /// Computes the block of an intent. Violations are added to `findings`; with any, the block must not be
 /// written.
 pub fn normalize(intent: &Intent<'_>, pins: &Pins, findings: &mut Findings) -> Option<Normalized> {
@@ -355,6 +377,10 @@ pub(crate) fn resolve(
         template: match &pins.template {
             TemplateChoice::Pinned(pin) => Some(pin.as_ref().clone()),
             TemplateChoice::None | TemplateChoice::Unknown => None,
+        },
+        annotations: match parts.backend? {
+            Backend::Kubevirt => pins.annotations.clone(),
+            Backend::Libvirt => BTreeMap::new(),
         },
         backend: parts.backend?,
         placement: NormalizedPlacement {

@@ -51,7 +51,7 @@ rules! {
 }
 
 /// Fields of a VirtualMachine that this operator writes or needs, and the field of the Machine that decides each.
-const MODELLED: [(&str, &str); 39] = [
+const MODELLED: [(&str, &str); 40] = [
     ("apiVersion", ""),
     ("kind", ""),
     ("metadata", "metadata.labels"),
@@ -62,6 +62,7 @@ const MODELLED: [(&str, &str); 39] = [
     ("spec.instancetype", "spec.template"),
     ("spec.preference", "spec.template"),
     ("spec.updateVolumesStrategy", "spec.disks"),
+    ("spec.template.metadata.annotations", "metadata.annotations"),
     ("spec.template.metadata", "metadata.labels"),
     ("spec.template.spec.affinity", "spec.placement.affinity"),
     ("spec.template.spec.architecture", ""),

@@ -1,4 +1,4 @@
-//! Probes of a guest on KubeVirt. KubeVirt refuses what Kubernetes refuses of a container's probe (`validateProbe` of
+//! Probes of a guest. KubeVirt refuses what Kubernetes refuses of a container's probe (`validateProbe` of
 //! `pkg/apis/core/validation`), and one by the network for a guest that is not on the pod network.
 
 use crate::api::choice::{Backend, Choice as _, ProbeScheme};

@@ -171,7 +171,7 @@ const CEL: [(&str, &[Code]); 75] = [
         &[Code::OverridesNeedKubevirt],
     ),
     (
-        "nothing probes a guest on a libvirt host",
+        "a libvirt host only asks whether the guest agent answers",
         &[Code::ProbesNeedKubevirt],
     ),
     ("a probe is made by exactly one of", &[Code::InvalidProbe]),

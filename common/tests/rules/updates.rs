@@ -62,7 +62,7 @@ fn of_node(field: Field) -> Value {
         Field::DedicatedCpu => json!({"resources": {"cpu": {"dedicated": true}}}),
         Field::Hugepages => json!({"resources": {"memory": {"hugepages": "2Mi"}}}),
         Field::Watchdog => json!({"watchdog": {"action": "PowerOff"}}),
-        Field::Readiness => json!({"probes": {"readiness": {"tcpSocket": {"port": 22}}}}),
+        Field::Readiness => json!({"probes": {"readiness": {"guestAgentPing": {}}}}),
         Field::Liveness => json!({"probes": {"liveness": {"guestAgentPing": {}}}}),
         _ => json!({"devices": [{"name": "gpu", "deviceName": "nvidia.com/A100"}]}),
     }
@@ -219,6 +219,8 @@ fn changed(field: Field) -> Value {
         | Field::Readiness
         | Field::Liveness => of_node(field),
         Field::BackendOverrides => overridden(),
+        // It is no part of the spec.
+        Field::Annotations => json!({}),
         Field::Clock => json!({"domain": {"clock": {"timezone": "Europe/Oslo"}}}),
         Field::GracePeriod => json!({"terminationGracePeriodSeconds": 600}),
         Field::Tpm => json!({"domain": {"devices": {"tpm": {}}}}),
@@ -267,7 +269,6 @@ fn exists(field: Field, backend: Backend) -> bool {
             | Field::PriorityClass
             | Field::Affinity
             | Field::TopologySpread
-            | Field::Readiness
             | Field::Liveness
             | Field::BackendOverrides
     );
@@ -314,7 +315,11 @@ fn change(field: Field, backend: Backend, power_state: &str) -> Changed {
     let old = stored
         .unwrap_or_else(|verdict| panic!("{field:?}: {verdict:?}"))
         .stored;
-    let answer = ReviewContext::of(ObjectKind::Machine, Some(&old)).admit(&machine(&new));
+    let mut new = machine(&new);
+    if field == Field::Annotations {
+        new["metadata"]["annotations"] = json!({"example.com/team": "a"});
+    }
+    let answer = ReviewContext::of(ObjectKind::Machine, Some(&old)).admit(&new);
     Changed { old, answer }
 }
 

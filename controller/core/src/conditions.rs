@@ -194,6 +194,12 @@ pub fn paused() -> Fault {
     Fault::new("Paused", message)
 }
 
+/// `Ready`, False: the guest runs, and its readiness probe does not succeed. `why`: what the probe shows, and what to do.
+pub fn readiness_probe_fails(why: &str) -> Fault {
+    let message = format!("the guest runs, and its readiness probe does not succeed: {why}");
+    Fault::new("ReadinessProbeFailing", message)
+}
+
 /// `Ready`, True: the guest is off. `itself`: it shut itself down although the Machine is to run.
 pub fn stopped(itself: bool) -> Fault {
     if !itself {

@@ -70,6 +70,7 @@ pub fn block() -> Normalized {
         version: BLOCK_VERSION,
         intent_hash: "sha256:0".into(),
         template: None,
+        annotations: BTreeMap::new(),
         backend: Backend::Kubevirt,
         power_state: PowerState::Running,
         deletion_protection: false,

@@ -50,6 +50,7 @@ pub mod plan;
 pub mod preconditions;
 pub mod queue;
 pub mod quota;
+pub mod readiness;
 pub mod reconcile;
 pub mod reset;
 pub mod secrets;

@@ -41,6 +41,7 @@ use crate::observe::query::HostQuery;
 use crate::observed::{Binding, Observed, Password};
 use crate::plan::action::{Action, KeptOnHost, Plan};
 use crate::pool_space::StorageFactor;
+use crate::probing::Readiness;
 use crate::reservations::Reservations;
 use crate::snapshot::Snapshot;
 use crate::switches::Switches;
@@ -71,6 +72,8 @@ pub(crate) struct Environment {
     pub(crate) others: Vec<Machine>,
     /// What is read of the password of the screen.
     pub(crate) password: Password,
+    /// What the readiness probe of the guest shows, if there is one.
+    pub(crate) readiness: Option<Readiness>,
     /// Folder of the pool for logs of consoles.
     pub(crate) console_logs: Option<String>,
     /// Answer of the API server for the user's Secrets.
@@ -191,6 +194,7 @@ impl Environment {
             others: vec![],
             contents: Ok(BTreeMap::new()),
             password: Password::NotRead,
+            readiness: None,
             console_logs: None,
             room: UNLIMITED,
             copies: BTreeMap::new(),
@@ -274,6 +278,7 @@ impl Environment {
                     let cpus = self.host.state().info.cpus;
                     view.cpus = Cpus::of(&self.object.spec, cpus);
                     view.console_logs.clone_from(&self.console_logs);
+                    view.readiness.clone_from(&self.readiness);
                     (view.copies, view.is_copying) = (self.copies.clone(), self.is_copying);
                     Binding::Bound(Box::new(view))
                 }

@@ -32,6 +32,7 @@ mod parts;
 mod placement;
 mod plan;
 mod pool_space;
+mod probing;
 mod reservations;
 mod snapshot;
 mod switches;
@@ -64,6 +65,7 @@ use self::observe::{Observation, Observer};
 use self::plan::action::Action;
 use self::plan::held::without_growth;
 use self::plan::{create, delete};
+use self::probing::Probing;
 
 /// The hosts. Clones share them.
 #[derive(Clone, Debug)]
@@ -135,9 +137,10 @@ pub fn backend(
         objects: fleet.objects.clone(),
         caches: caches.clone(),
         api: api.clone(),
-        triggers,
+        triggers: triggers.clone(),
     };
     let observer = Observer {
+        probing: Probing::new(triggers),
         caches,
         hosts: fleet.hosts,
         objects: fleet.objects,

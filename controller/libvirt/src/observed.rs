@@ -19,6 +19,7 @@ use crate::hardware::Cpus;
 use crate::images::fetches::ImageState;
 use crate::placement::Candidate;
 use crate::plan::action::KeptOnHost;
+use crate::probing::Readiness;
 use crate::switches::Switches;
 
 /// Everything that the plan of one Machine reads.
@@ -127,6 +128,8 @@ pub(crate) struct HostView {
     pub(crate) switches: Switches,
     /// The operating system that the guest's agent reports; empty without an agent.
     pub(crate) guest_os: GuestOs,
+    /// What the readiness probe shows of the running guest; `None`: the Machine has none.
+    pub(crate) readiness: Option<Readiness>,
     /// IP addresses of the cards, as the networks' leases and the guest's agent report them.
     pub(crate) addresses: CardAddresses,
 }

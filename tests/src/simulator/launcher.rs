@@ -217,7 +217,11 @@ pub(super) fn pod_of(instance: &Value, node: Option<&str>) -> Value {
             Some(json!({"name": name, "namespace": namespace, "interface": interface}))
         })
         .collect();
-    let mut annotations = json!({"kubevirt.io/domain": name});
+    let mut annotations = match &metadata["annotations"] {
+        Value::Object(of_instance) => Value::Object(of_instance.clone()),
+        _ => json!({}),
+    };
+    annotations["kubevirt.io/domain"] = json!(name);
     if !networks.is_empty() {
         annotations["k8s.v1.cni.cncf.io/networks"] = json!(json!(networks).to_string());
     }

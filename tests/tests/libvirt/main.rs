@@ -23,5 +23,6 @@ mod parts;
 mod placement;
 mod power;
 mod private;
+mod probes;
 mod upgrade;
 mod windows;

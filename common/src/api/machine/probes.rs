@@ -1,4 +1,4 @@
-//! Probes of a guest by KubeVirt, with the fields of its VirtualMachine.
+//! Probes of a guest, with the fields of KubeVirt's VirtualMachine.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,16 +7,18 @@ use crate::api::choice::ProbeScheme;
 use crate::api::{cel, schema};
 use crate::bounds;
 
-/// Probes by which KubeVirt notices whether the guest serves and whether it still works. On KubeVirt only.
+/// Probes by which it is noticed whether the guest serves and whether it still works. On libvirt only readiness by
+/// guestAgentPing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [cel::liveness_succeeds_once()]))]
 pub struct Probes {
-    /// While this probe fails, the guest is restarted: KubeVirt ends it, and the controller starts it again. Default: the
+    /// While this probe fails, the guest is restarted: KubeVirt ends it, and the controller starts it again. On KubeVirt
+    /// only. Default: the
     /// template's probe as a whole, else none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub liveness: Option<Box<Probe>>,
-    /// While this probe fails, Services send nothing to the guest. Default: the template's probe as a whole, else none.
+    /// While this probe fails, the condition Ready of the Machine is False, and Services send nothing to the guest. Default: the template's probe as a whole, else none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readiness: Option<Box<Probe>>,
 }
@@ -33,7 +35,7 @@ impl Probes {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [cel::one_probe()]))]
 pub struct Probe {
-    /// A command in the guest, which ends with 0 if the guest works. The guest agent runs it.
+    /// A command in the guest, which ends with 0 if the guest works. The guest agent runs it. On KubeVirt only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exec: Option<ExecProbe>,
     /// Failures in a row, at least 1, after which the probe fails. Default 3.
@@ -62,7 +64,7 @@ pub struct Probe {
     /// A TCP connection to the guest, which accepts it if it works. Needs a network card on the pod network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp_socket: Option<TcpProbe>,
-    /// Seconds, at least 1, after which an attempt without an answer has failed. Default 1.
+    /// Seconds, at least 1 and on libvirt at most 5, after which an attempt without an answer has failed. Default 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = bounds::PROBE_COUNT_MAX))]
     pub timeout_seconds: Option<i64>,

@@ -32,7 +32,7 @@ pub(super) fn labels(
     carried.chain(machine.labels()).chain(group).collect()
 }
 
-/// Annotations of the instance beside `revisions`: they say what the guest was started with. KubeVirt passes a change of the
+/// Annotations of the instance: those of the Machine that a policy carries, `revisions`, and what the guest was started with. KubeVirt passes a change of the
 /// affinity on to a running instance, but not to its pod, and one of the labels to neither.
 pub(super) fn annotations(
     revisions: &BTreeMap<String, String>,
@@ -51,8 +51,12 @@ pub(super) fn annotations(
     let spread = spread.map(|it| (names::ANNOTATION_SPREAD.to_owned(), digest(it)));
     let overrides = block.overrides().map(digest);
     let overrides = overrides.map(|text| (names::ANNOTATION_OVERRIDES.to_owned(), text));
+    let annotations = Some(&block.annotations).filter(|it| !it.is_empty());
+    let annotations = annotations.map(|it| (names::ANNOTATION_ANNOTATIONS.to_owned(), digest(it)));
     let placed_by = affinity.into_iter().chain(spread).chain(overrides);
-    let revisions = revisions.clone().into_iter();
+    let placed_by = placed_by.chain(annotations);
+    let of_machine = block.annotations.clone().into_iter();
+    let revisions = of_machine.chain(revisions.clone());
     let started_with = group.into_iter().chain(labels).chain(model);
     revisions.chain(started_with).chain(placed_by).collect()
 }

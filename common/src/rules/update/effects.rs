@@ -52,10 +52,10 @@ impl Effect {
     }
 }
 
-/// Declares the table: field, path below `spec`, effect on KubeVirt, effect on libvirt.
+/// Declares the table: field, path below `spec` or from `metadata` on, effect on KubeVirt, effect on libvirt.
 macro_rules! effects {
     ($( $field:ident $path:literal $kubevirt:ident $libvirt:ident, )+) => {
-        /// A field of the spec, or all fields below one. The name of a list item means adding or removing the item.
+        /// A field of the spec or the metadata, or all fields below one. The name of a list item means adding or removing the item.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Field { $( #[doc = concat!("`", $path, "`")] $field, )+ }
 
@@ -63,7 +63,7 @@ macro_rules! effects {
             /// Every field, in the order of the table.
             pub const ALL: &'static [Self] = &[$(Self::$field,)+];
 
-            /// Path below `spec`; lists without indices.
+            /// Path below `spec`, or from `metadata` on; lists without indices.
             pub fn path(self) -> &'static str {
                 match self { $(Self::$field => $path,)+ }
             }
@@ -104,7 +104,8 @@ effects! {
     Hugepages         "resources.memory.hugepages"  Restart              Restart,
     Devices           "devices"                     Restart              Restart,
     Watchdog          "watchdog"                    Restart              Restart,
-    Readiness         "probes.readiness"            Restart              Refused,
+    // On libvirt the controller asks the agent, by the channel that every domain has.
+    Readiness         "probes.readiness"            Restart              Live,
     Liveness          "probes.liveness"             Restart              Refused,
     // The guest loses a removed disk with this effect; its volume is kept, see `kept`.
     // KubeVirt plugs in and out with a feature gate, see `Warnings::offers`.
@@ -173,6 +174,8 @@ effects! {
     Affinity          "placement.affinity"          Restart              Refused,
     TopologySpread    "placement.topologySpreadConstraints" Restart      Refused,
     PriorityClass     "placement.priorityClassName" Restart              Refused,
+    // Those that a MachinePolicy carries to the guest. Others, and all on libvirt, have no effect.
+    Annotations       "metadata.annotations"        Restart              Nothing,
 }
 
 #[cfg(test)]
@@ -219,6 +222,7 @@ mod tests {
         fields.retain(|path| path != "normalized" && !path.starts_with("normalized."));
         fields.retain(|path| !path.starts_with("normalized["));
         assert!(fields.len() > 40, "{fields:?}");
+        fields.insert("metadata.annotations".to_owned());
         let covers = |field: &Field, path: &str| {
             let rest = path.strip_prefix(field.path());
             rest.is_some_and(|rest| {

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::api::choice::{Backend, Choice as _, DisplayType, MachineType, VideoModel};
+use crate::api::choice::{Backend, Choice as _, DisplayType, MachineType, PowerState, VideoModel};
 use crate::api::machine::{Cdrom, CloudInit, Network};
 use crate::api::normalized::{AnyDisk, Normalized, NormalizedCdrom, NormalizedNetwork};
 use crate::catalog::{DECLARATIVE_HOTPLUG, KubevirtRow};
@@ -62,6 +62,18 @@ fn at_restart(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
             let path = FieldPath::field(field.path());
             warnings.add(field, path, false, "changes; cloud-init acts on it");
         }
+    }
+}
+
+/// Rule [`Code::RestartRequired`] for a change of annotations alone.
+pub(crate) fn warn_of_annotations(old: &Normalized, new: &Normalized, findings: &mut Findings) {
+    if old.power_state == PowerState::Running {
+        let mut warnings = Warnings {
+            backend: new.backend,
+            kubevirt: None,
+            findings,
+        };
+        hardware::annotations(old, new, &mut warnings);
     }
 }
 

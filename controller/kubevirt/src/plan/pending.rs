@@ -106,6 +106,7 @@ fn started_with(runs: &Instance, desired: &Template) -> Vec<PendingChange> {
             names::ANNOTATION_SPREAD,
         ),
         ("backendOverrides", names::ANNOTATION_OVERRIDES),
+        ("metadata.annotations", names::ANNOTATION_ANNOTATIONS),
     ] {
         let current = runs.annotation(annotation);
         let wanted = desired.metadata.annotations.get(annotation);

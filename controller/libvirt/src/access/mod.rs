@@ -152,6 +152,8 @@ pub(crate) trait Connection: Send {
     fn remove_dhcp_host(&mut self, network: &str, host: DhcpHost) -> Result<()>;
     /// Adds the addresses that the guest's agent reports; waits a few seconds for it at most.
     fn agent_addresses(&mut self, uuid: Uuid, known: &mut CardAddresses) -> Result<()>;
+    /// Whether the guest's agent answers within so many seconds, with whatever it says.
+    fn ask_agent(&mut self, uuid: Uuid, seconds: i32) -> Result<()>;
     /// The operating system that the guest's agent reports, as far as it does. Waits as long.
     fn guest_os(&mut self, uuid: Uuid) -> Result<GuestOs>;
 }

@@ -57,6 +57,8 @@ pub(crate) struct ConnectedHost {
     /// Connection for what the poller does beside its polls, which takes minutes: sweeps of images, removals of what deleted
     /// Machines left.
     pub(crate) background: Worker,
+    /// Connection for readiness probes.
+    pub(crate) agents: Worker,
     /// Fetches of images that are under way or failed.
     pub(crate) fetches: Fetches,
     /// Copies of images to disks that are under way or failed, by [`copy_name`](crate::images::names::copy_name). They are
@@ -90,6 +92,7 @@ impl ConnectedHost {
         Self {
             name: name.to_owned(),
             background: host.transfer(),
+            agents: host.agents(),
             host,
             fetches: Fetches::default(),
             copies: Fetches::default(),
@@ -106,6 +109,7 @@ impl ConnectedHost {
     fn close(&self) {
         self.host.close();
         self.background.close();
+        self.agents.close();
     }
 
     /// Fails once the host was removed, or is reached over other connections.

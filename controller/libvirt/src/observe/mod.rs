@@ -30,6 +30,7 @@ use crate::libvirt_host::LibvirtHost;
 use crate::observed::{Binding, HostView, Observed, Password};
 use crate::plan::action::KeptOnHost;
 use crate::plan::disks::copies;
+use crate::probing::Probing;
 use crate::snapshot::Snapshot;
 use crate::switches::Switches;
 
@@ -51,6 +52,8 @@ pub(crate) struct Observer {
     pub(crate) api: GuardedClient,
     /// Uid of the cluster.
     pub(crate) cluster_uid: Arc<str>,
+    /// Readiness probes of guests.
+    pub(crate) probing: Probing,
 }
 
 /// What was observed, and the lock under which the Machine is placed if it has no host.
@@ -256,6 +259,9 @@ impl Observer {
             Growth::Held(_) => {}
         }
         ask_agent(&mut view, &host, uuid).await;
+        let guest = view.guest.as_ref();
+        let runs = guest.is_some_and(|guest| guest.belongs_to(machine) && guest.running.is_some());
+        view.readiness = self.probing.readiness(machine, runs, &host, uuid);
         Ok(Binding::Bound(Box::new(view)))
     }
 

@@ -396,6 +396,7 @@ impl HostAnswer {
             switches,
             addresses: self.addresses,
             guest_os: GuestOs::default(),
+            readiness: None,
         };
         view.images = images_of(machine, &view, fetches);
         view

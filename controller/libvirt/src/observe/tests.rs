@@ -1,10 +1,12 @@
 //! What the observation of a Machine promises it on its host.
 
+use common::api::machine::{GuestAgentPing, Probe, Probes};
 use common::api::status::{GuestOs, LastMigration};
 use common::quantity::Bytes;
 use common::render::libvirt::DomainMetadata;
 use controller_core::conditions::Fault;
 use controller_core::machine::CachedMachine;
+use controller_core::triggers::Triggers;
 use kube::runtime::reflector::{Store, store};
 use kube::runtime::watcher::Event;
 
@@ -68,6 +70,7 @@ fn observer(machines: Store<CachedMachine>, env: &Environment) -> Observer {
         objects: Cache::default(),
         api: api_server().0,
         cluster_uid: "cluster".into(),
+        probing: Probing::new(Triggers::default()),
     };
     let object = env.object.clone();
     observer.objects.apply(Event::Apply(object), |_| ());
@@ -117,6 +120,93 @@ async fn the_operating_system_is_what_the_agent_reports_and_an_agent_that_does_n
         assert_eq!(view.guest.as_ref().unwrap().has_agent, is_connected);
         assert_eq!(view.guest_os, os.unwrap_or_default());
     }
+}
+
+/// A Machine that runs and asks for a readiness probe each second, two failures of which count.
+fn probed_machine() -> Environment {
+    let mut env = Environment::new(block());
+    env.edit(|block| {
+        let probe = Probe {
+            failure_threshold: Some(2),
+            guest_agent_ping: Some(GuestAgentPing {}),
+            period_seconds: Some(1),
+            ..Probe::default()
+        };
+        block.probes = Some(Probes {
+            liveness: None,
+            readiness: Some(Box::new(probe)),
+        });
+    });
+    env.settle();
+    env
+}
+
+fn set_agent(env: &Environment, agent: Agent) {
+    for domain in env.host.state().domains.values_mut() {
+        domain.guest.agent = agent;
+    }
+}
+
+/// Observes until the probe shows this.
+async fn until_readiness(observer: &Observer, env: &Environment, is_ready: bool, why: &str) {
+    let shown = async || {
+        let observation = observer.observe(env.machine(), Growth::Permitted);
+        match observation.await.unwrap().observed.binding {
+            Binding::Bound(view) => view.readiness.unwrap(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut last = None;
+    for _ in 0..400 {
+        let readiness = shown().await;
+        if readiness.is_ready == is_ready && readiness.why.contains(why) {
+            return;
+        }
+        last = Some(readiness);
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    panic!("{last:?}, not {is_ready} {why}");
+}
+
+#[tokio::test]
+async fn a_guest_with_a_probe_is_ready_while_its_agent_answers() {
+    let mut env = probed_machine();
+    let (store, _writer) = store();
+    let observer = observer(store, &env);
+    let snapshot = polled(&env);
+    observer
+        .hosts
+        .connect("alpha", env.host.clone(), Ok(snapshot));
+    // The status is that of the spec before the probe was added.
+    env.machine_mut().metadata.generation = Some(7);
+    let silent = "does not answer within 1 s";
+    until_readiness(&observer, &env, false, silent).await;
+    set_agent(&env, Agent::Answers);
+    until_readiness(&observer, &env, true, "").await;
+    set_agent(&env, Agent::Silent);
+    until_readiness(&observer, &env, false, silent).await;
+
+    env.edit(|block| block.probes = None);
+    let observation = observer.observe(env.machine(), Growth::Permitted).await;
+    let Binding::Bound(view) = observation.unwrap().observed.binding else {
+        panic!("the host is connected")
+    };
+    assert_eq!(view.readiness, None);
+}
+
+/// Another process has written the status of this very spec.
+#[tokio::test]
+async fn a_guest_that_was_ready_stays_so_until_its_agent_has_failed_to_answer() {
+    let env = probed_machine();
+    let (store, _writer) = store();
+    let observer = observer(store, &env);
+    let snapshot = polled(&env);
+    observer
+        .hosts
+        .connect("alpha", env.host.clone(), Ok(snapshot));
+    until_readiness(&observer, &env, true, "not asked yet").await;
+    until_readiness(&observer, &env, true, "does not answer").await;
+    until_readiness(&observer, &env, false, "does not answer").await;
 }
 
 /// The LibvirtHost that a Machine leaves was deleted: whether the definition is gone there cannot be known.

@@ -13,8 +13,10 @@ use super::action::{Action, Plan};
 use super::display::{DisplayPlan, DisplayReport};
 use crate::access::State;
 use crate::observed::{Binding, Guest, HostView, Observed};
+use crate::probing::Readiness;
 use controller_core::conditions::{
-    Conditions, Fault, Outcome, Verdict, network, normalized, paused, stopped,
+    Conditions, Fault, Outcome, Verdict, network, normalized, paused, readiness_probe_fails,
+    stopped,
 };
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
@@ -131,6 +133,7 @@ pub(super) fn report(
     let display = findings.display.ready.as_ref();
     conditions.set_if("DisplayReady", display);
     let ready = ready(findings, guest, phase, &machine_ready);
+    let ready = as_probed(ready, view.and_then(|view| view.readiness.as_ref()));
     conditions.set("Ready", ready.0, &ready.1);
     let running = guest.and_then(|guest| guest.running.as_ref());
     let network_interfaces = view
@@ -360,6 +363,16 @@ fn ready(
         Phase::Pending | Phase::Creating | Phase::Failed => {
             ("False", Fault::new("Creating", "the guest is starting"))
         }
+    }
+}
+
+/// `Ready` of a guest with a readiness probe: while it runs, as the probe shows.
+fn as_probed(ready: Verdict, readiness: Option<&Readiness>) -> Verdict {
+    match readiness {
+        Some(shown) if !shown.is_ready && ready.1.reason() == "Running" => {
+            ("False", readiness_probe_fails(&shown.why))
+        }
+        _ => ready,
     }
 }
 

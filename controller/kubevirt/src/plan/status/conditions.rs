@@ -11,7 +11,7 @@ use super::inputs::StatusInputs;
 use super::live::LiveGuest;
 use crate::objects::{ForeignCondition, VirtualMachine};
 use crate::plan::others::list_of_plugged_in;
-use controller_core::conditions::{Fault, Verdict, paused, stopped};
+use controller_core::conditions::{Fault, Verdict, paused, readiness_probe_fails, stopped};
 use controller_core::objects::Meta as _;
 
 pub(super) fn storage(inputs: &StatusInputs<'_>) -> Verdict {
@@ -230,6 +230,10 @@ pub(super) fn ready(
             "False",
             Fault::new("Stopping", "the guest is shutting down"),
         ),
+        Phase::Running if live.fails_readiness() => {
+            let why = "the Services of the guest send nothing to it; see what spec.probes.readiness asks, in the guest";
+            ("False", readiness_probe_fails(why))
+        }
         Phase::Running => ("True", Fault::new("Running", "the guest runs")),
         Phase::Stopped if running && live.strategy == "Always" => {
             ("False", Fault::new("Creating", "the guest is starting"))

@@ -78,6 +78,15 @@ impl<'a> LiveGuest<'a> {
         !is_known && !self.instance.is_some_and(runs)
     }
 
+    /// Whether the readiness probe of the guest does not succeed: KubeVirt passes the condition of the pod on, whose reason
+    /// is the kubelet's.
+    pub(super) fn fails_readiness(&self) -> bool {
+        let probed = self.instance.filter(|it| it.spec.readiness_probe.is_some());
+        let conditions = probed.map(|instance| &instance.status.conditions);
+        let not_ready = conditions.and_then(|it| find_condition(it, "Ready", "False"));
+        not_ready.is_some_and(|it| it.reason == "ContainersNotReady")
+    }
+
     /// Why KubeVirt cannot migrate the guest; `None`: it can, or does not know yet.
     pub(super) fn migration_obstacle(&self) -> Option<&'a ForeignCondition> {
         self.instance?.migration_obstacle()

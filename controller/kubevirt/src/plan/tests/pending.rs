@@ -421,6 +421,23 @@ fn other_tolerations_wait_until_the_guest_has_another_pod() {
 }
 
 #[test]
+fn other_annotations_wait_for_a_restart() {
+    let mut environment = running();
+    let annotate = |block: &mut Normalized| {
+        block.annotations = [("example.com/team".to_owned(), "a".to_owned())].into();
+    };
+    edit(&mut environment, annotate);
+    environment.settle();
+    let expected = [[
+        "metadata.annotations",
+        "as it was",
+        "as it is now",
+        "Restart",
+    ]];
+    assert_eq!(pending(&environment), expected);
+}
+
+#[test]
 fn other_hardware_of_the_node_and_another_priority_wait_for_a_restart() {
     let mut environment = FakeCluster::new(machine(block()));
     environment.settle();

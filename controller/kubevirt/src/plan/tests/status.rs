@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use common::api::choice::{Phase, PowerState};
+use common::api::machine::{GuestAgentPing, Probe, Probes};
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -58,6 +59,37 @@ fn a_guest_that_shut_itself_down_stays_off_and_its_spec_is_not_changed() {
     assert_eq!(environment.pass(), [""; 0]);
     assert_eq!(phase(&environment), Some(Phase::Stopped));
     assert_eq!(reported(&environment, "Ready"), ("True", "Stopped"));
+}
+
+#[test]
+fn a_guest_whose_readiness_probe_fails_runs_and_is_not_ready() {
+    let mut probed = block();
+    let probe = Probe {
+        guest_agent_ping: Some(GuestAgentPing {}),
+        ..Probe::default()
+    };
+    probed.probes = Some(Probes {
+        liveness: None,
+        readiness: Some(Box::new(probe.with_defaults())),
+    });
+    for (block, expected) in [
+        (probed, ("False", "ReadinessProbeFailing")),
+        (block(), ("True", "Running")),
+    ] {
+        let mut environment = FakeCluster::new(machine(block));
+        environment.settle();
+        assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
+        let instance = environment.instance.as_mut().unwrap();
+        instance.status.conditions = vec![ForeignCondition {
+            kind: "Ready".into(),
+            status: "False".into(),
+            reason: "ContainersNotReady".into(),
+            message: "containers with unready status: [compute]".into(),
+        }];
+        environment.pass();
+        assert_eq!(phase(&environment), Some(Phase::Running));
+        assert_eq!(reported(&environment, "Ready"), expected);
+    }
 }
 
 #[test]

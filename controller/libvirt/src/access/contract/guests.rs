@@ -102,6 +102,7 @@ pub(super) fn no_agent(on: &mut TestHost) {
     let known = &mut CardAddresses::default();
     assert_eq!(kind(on.host.agent_addresses(uuid, known)), "Agent");
     assert_eq!(kind(on.host.guest_os(uuid)), "Agent");
+    assert_eq!(kind(on.host.ask_agent(uuid, 1)), "Agent");
     on.host.shutdown(uuid, Shutdown::Acpi).unwrap();
     assert_eq!(on.state(uuid).unwrap().state, State::Running);
 }

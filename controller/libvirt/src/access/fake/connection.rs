@@ -561,6 +561,18 @@ impl Connection for FakeConnection {
         })
     }
 
+    fn ask_agent(&mut self, uuid: Uuid, _: i32) -> Result<()> {
+        self.read("ask_agent", |state| {
+            let domain = domain(state, uuid)?;
+            running(domain)?;
+            match domain.guest.agent {
+                Agent::Absent => Err(agent("QEMU guest agent is not connected")),
+                Agent::Silent => Err(agent("guest agent command timed out")),
+                Agent::Answers => Ok(()),
+            }
+        })
+    }
+
     fn guest_os(&mut self, uuid: Uuid) -> Result<GuestOs> {
         self.read("guest_os", |state| {
             let domain = domain(state, uuid)?;

@@ -401,6 +401,17 @@ impl Connection for Native {
         })
     }
 
+    fn ask_agent(&mut self, uuid: Uuid, seconds: i32) -> Result<()> {
+        self.on(uuid, |domain| {
+            raw::set_agent_timeout(domain, seconds)?;
+            match domain.time(0) {
+                // An administrator of the guest may forbid the question: the agent is there all the same.
+                Err(error) if error.code().to_raw() == sys::VIR_ERR_AGENT_COMMAND_FAILED => Ok(()),
+                answer => Ok(answer.map(drop)?),
+            }
+        })
+    }
+
     fn guest_os(&mut self, uuid: Uuid) -> Result<GuestOs> {
         self.on(uuid, |domain| {
             raw::set_agent_timeout(domain, AGENT_TIMEOUT)?;

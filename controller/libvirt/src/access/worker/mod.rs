@@ -59,6 +59,15 @@ impl Host {
 
     /// Another connection, for what takes minutes: a fetch, or copies.
     pub(crate) fn transfer(&self) -> Worker {
+        self.another("libvirt-images")
+    }
+
+    /// Another connection, for probes: one that waits for an agent delays other probes only.
+    pub(crate) fn agents(&self) -> Worker {
+        self.another("libvirt-agents")
+    }
+
+    fn another(&self, name: &'static str) -> Worker {
         let Worker {
             connector,
             target,
@@ -66,7 +75,7 @@ impl Host {
             ..
         } = &self.slow;
         let (connector, target) = (connector.clone(), target.clone());
-        Worker::new("libvirt-images", connector, target, *pause, PATIENCE)
+        Worker::new(name, connector, target, *pause, PATIENCE)
     }
 
     /// Cancels every call that has not begun, and every later one: the host is not to be reached this way any more.

@@ -28,6 +28,7 @@ use common::render::libvirt::{DomainMetadata, domain_uuid};
 
 use crate::access::{FirmwareState, Lease, State};
 use crate::environment::{Environment, POOL, block};
+use crate::probing::Readiness;
 use controller_core::fixtures::{annotate, disk, nic, pause};
 
 const UID: &str = "uid-of-web";
@@ -383,6 +384,33 @@ fn a_domain_of_the_uuid_with_other_metadata_is_not_changed() {
     assert!(volumes(&env).iter().any(|name| name.contains(".root.")));
     let after = &env.host.calls()[calls..];
     assert_eq!(after, [""; 0], "nothing is changed on the host");
+}
+
+#[test]
+fn a_guest_that_runs_is_ready_as_its_probe_shows() {
+    let mut env = Environment::new(block());
+    env.settle();
+    assert_eq!(reported(&env, "Ready"), ("True", "Running"));
+    let mut shows = |is_ready| {
+        env.readiness = Some(Readiness {
+            is_ready,
+            why: "the guest agent was not asked yet".into(),
+        });
+        env.settle();
+        assert_eq!(phase(&env), Some(Phase::Running));
+        (
+            reported(&env, "Ready").0 == "True",
+            message(&env, "Ready").ends_with("not asked yet"),
+        )
+    };
+    assert_eq!(shows(false), (false, true));
+    assert_eq!(shows(true), (true, false));
+    assert_eq!(shows(false), (false, true));
+    assert_eq!(reported(&env, "Ready"), ("False", "ReadinessProbeFailing"));
+    // A guest that is off has another cause.
+    env.power(PowerState::Stopped);
+    env.settle();
+    assert_eq!(reported(&env, "Ready"), ("True", "Stopped"));
 }
 
 #[test]
