@@ -42,10 +42,6 @@ const CEL: [(&str, &[Code]); 71] = [
         &[Code::BootWithoutCdrom],
     ),
     (
-        "KubeVirt does not support empty drives",
-        &[Code::EmptyCdrom],
-    ),
-    (
         "KubeVirt imports the image of a CD-ROM",
         &[Code::CdromSizeRequired],
     ),

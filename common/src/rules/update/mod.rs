@@ -18,6 +18,7 @@ mod hardware;
 pub(super) mod kept;
 mod pending;
 pub(super) mod refused;
+mod volumes;
 pub(super) mod warnings;
 
 pub use effects::{Effect, Field};

@@ -3,22 +3,21 @@
 use std::fmt::Display;
 
 use crate::api::choice::{Backend, Choice as _, DisplayType, MachineType, VideoModel};
-use crate::api::machine::{Cdrom, CloudInit, Network};
-use crate::api::normalized::{AnyDisk, Normalized, NormalizedCdrom, NormalizedNetwork};
-use crate::catalog::{DECLARATIVE_HOTPLUG, KubevirtRow};
+use crate::api::machine::{CloudInit, Network};
+use crate::api::normalized::{Normalized, NormalizedCdrom, NormalizedNetwork};
+use crate::catalog::{DECLARATIVE_HOTPLUG, EXPAND_DISKS, KubevirtRow};
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::{Item, Merged, Named};
 use crate::render::libvirt::hotplug;
-use crate::rules::disks::existing;
 use crate::rules::nic_addresses::written;
 use crate::rules::rule::{Check, Update, rules};
 use crate::rules::{display, networks, sizing};
 use crate::violation::Findings;
-use crate::words::quoted;
 
 use super::effects::{Effect, Field};
 use super::hardware;
+use super::volumes::{self, find_disk};
 
 rules! {
     "update" Check::Effect(at_restart), on MACHINES, Update {
@@ -49,7 +48,7 @@ fn at_restart(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
     sizes(merged, old, new, &mut warnings);
     display(merged, old, new, &mut warnings);
     hardware::warn(merged, old, new, &mut warnings);
-    disks(merged, old, new, &mut warnings);
+    volumes::warn(merged, old, new, &mut warnings);
     nics(merged, old, new, &mut warnings);
     boot_order(merged, old, new, &mut warnings);
     for (field, _) in cloud_init(update)
@@ -73,9 +72,12 @@ pub(super) struct Warnings<'f> {
 impl Warnings<'_> {
     /// Whether the installed KubeVirt applies a change of a field to a running guest that can take it. `None`: that is
     /// not known, or depends on the guest.
-    fn offers(&self, field: Field) -> Option<bool> {
+    pub(super) fn offers(&self, field: Field) -> Option<bool> {
         match field {
-            Field::Disk => self.kubevirt?.offers(&DECLARATIVE_HOTPLUG),
+            Field::Disk | Field::CdromImage | Field::CdromSize | Field::CdromStorageClass => {
+                self.kubevirt?.offers(&DECLARATIVE_HOTPLUG)
+            }
+            Field::DiskSize => self.kubevirt?.offers(&EXPAND_DISKS),
             _ => None,
         }
     }
@@ -89,6 +91,10 @@ impl Warnings<'_> {
         };
         let when = match (field.effect(self.backend), is_offered) {
             (Effect::LiveOrRestart, Some(true)) if fits => return,
+            (Effect::Grow, Some(false)) if fits => "now, and in the guest at the next restart",
+            (Effect::Grow, Some(false)) => {
+                "now, but in the guest only at a restart with KubeVirt's feature gate ExpandDisks, which is not enabled on this cluster"
+            }
             // Most of it takes a live migration, which the cluster may not allow.
             (Effect::LiveOrRestart, None) if fits => {
                 "at once if the backend can, else at the next restart"
@@ -109,6 +115,11 @@ impl Warnings<'_> {
         self.findings.warn(Code::RestartRequired, &text);
     }
 
+    /// Adds a note beside the warnings.
+    pub(super) fn note(&mut self, text: &str) {
+        self.findings.note(text);
+    }
+
     pub(super) fn field<T: PartialEq + Display>(
         &mut self,
         field: Field,
@@ -123,7 +134,7 @@ impl Warnings<'_> {
     }
 
     /// Items of a list that are added or removed, each with whether the running guest can take it.
-    fn items<T: Named>(
+    pub(super) fn items<T: Named>(
         &mut self,
         field: Field,
         list: &'static str,
@@ -197,16 +208,6 @@ fn display(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &m
     warnings.field(Field::ConsoleLog, path, (log(old), log(new)), false);
 }
 
-/// The disks of a block, each with whether it can be plugged into the guest of `running`.
-fn pluggable_disks<'b>(block: &'b Normalized, running: &Normalized) -> Vec<(&'b str, bool)> {
-    let fits = |disk: AnyDisk<'_>| match block.backend {
-        Backend::Kubevirt => disk.is_hotpluggable(),
-        Backend::Libvirt => hotplug::takes_disk(disk.bus().as_str(), running.features.acpi),
-    };
-    let disks = block.all_disks().into_iter();
-    disks.map(|disk| (disk.name(), fits(disk))).collect()
-}
-
 /// The network cards of a block, each with whether it can be plugged into the guest of `running`, or out of it if
 /// `leaves`.
 fn pluggable_nics<'b>(
@@ -222,74 +223,6 @@ fn pluggable_nics<'b>(
     };
     let nics = block.networks.iter();
     nics.map(|nic| (nic.name.as_str(), fits(nic))).collect()
-}
-
-fn find_disk<'b>(block: &'b Normalized, name: &str) -> Option<AnyDisk<'b>> {
-    let mut disks = block.all_disks().into_iter();
-    disks.find(|disk| disk.name() == name)
-}
-
-fn drives(block: &Normalized) -> Vec<(&str, bool)> {
-    let drives = block.cdroms.iter();
-    drives.map(|cdrom| (cdrom.name.as_str(), false)).collect()
-}
-
-fn disks(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
-    let [was, is] = [old, new].map(|block| pluggable_disks(block, old));
-    warnings.items(Field::Disk, "disks", &merged.disks, &was, &is);
-    for item in &merged.disks {
-        let name = item.name().value;
-        let same = |block| find_disk(block, name?);
-        if let Some((was, is)) = same(old).zip(same(new)) {
-            let bus = item.pick("bus", |disk| disk.bus.as_deref());
-            warnings.field(Field::DiskBus, bus.path, (was.bus(), is.bus()), false);
-            let serial = item.pick("serial", |disk| disk.serial.as_deref());
-            let serials = [was, is].map(|disk| disk.serial().unwrap_or("none"));
-            warnings.field(Field::DiskSerial, serial.path, serials.into(), false);
-            let shareable = existing::shareable(item);
-            let shared = (was.is_shareable(), is.is_shareable());
-            warnings.field(Field::DiskShareable, shareable.path, shared, false);
-        }
-    }
-    let [was, is] = [old, new].map(drives);
-    warnings.items(Field::Cdrom, "cdroms", &merged.cdroms, &was, &is);
-    for item in &merged.cdroms {
-        let same = |cdrom: &&NormalizedCdrom| item.name().value == Some(cdrom.name.as_str());
-        let both = old
-            .cdroms
-            .iter()
-            .find(same)
-            .zip(new.cdroms.iter().find(same));
-        if let Some((was, is)) = both {
-            medium(item, was, is, warnings);
-        }
-    }
-}
-
-fn medium(
-    item: &Item<'_, Cdrom>,
-    was: &NormalizedCdrom,
-    is: &NormalizedCdrom,
-    warnings: &mut Warnings<'_>,
-) {
-    if was.image != is.image {
-        let image = item.pick("image", |cdrom| cdrom.image.as_ref());
-        let what = format!("the medium in '{}' changes", is.name);
-        warnings.add(Field::CdromImage, image.path, false, &what);
-    }
-    if let Some(sizes) = was.size.zip(is.size) {
-        let size = item.pick("size", |cdrom| cdrom.size.as_ref());
-        warnings.field(Field::CdromSize, size.path, sizes, false);
-    }
-    let classes = was
-        .storage_class
-        .as_deref()
-        .zip(is.storage_class.as_deref());
-    if let Some((was, is)) = classes {
-        let class = item.pick("storageClass", |cdrom| cdrom.storage_class.as_ref());
-        let classes = (quoted(was), quoted(is));
-        warnings.field(Field::CdromStorageClass, class.path, classes, false);
-    }
 }
 
 fn nics(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
