@@ -56,17 +56,20 @@ fn network<'a>(
 /// Disks and CD-ROM drives, and their volumes. An empty drive has none.
 pub(super) fn disks(machine: &Identity<'_>, block: &Normalized) -> (Vec<Disk>, Vec<Volume>) {
     let disks = block.all_disks();
-    let (mut disks, mut volumes): (Vec<_>, Vec<_>) = disks.into_iter().map(|disk| {
-        let claim = match disk {
-            AnyDisk::Own(disk) => names::claim(machine.name, &disk.name),
-            AnyDisk::Existing(disk) => disk.source().to_owned(),
-        };
-        let is_plugged_in = disk.is_hotpluggable();
-        (
-            guest_disk(disk),
-            claim_volume(disk.name(), claim, is_plugged_in),
-        )
-    }).unzip();
+    let (mut disks, mut volumes): (Vec<_>, Vec<_>) = disks
+        .into_iter()
+        .map(|disk| {
+            let claim = match disk {
+                AnyDisk::Own(disk) => names::claim(machine.name, &disk.name),
+                AnyDisk::Existing(disk) => disk.source().to_owned(),
+            };
+            let is_plugged_in = disk.is_hotpluggable();
+            (
+                guest_disk(disk),
+                claim_volume(disk.name(), claim, is_plugged_in),
+            )
+        })
+        .unzip();
     for cdrom in &block.cdroms {
         disks.push(Disk {
             name: cdrom.name.clone(),

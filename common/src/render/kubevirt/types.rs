@@ -654,8 +654,7 @@ impl Volume {
     #[must_use]
     pub fn is_foreign(&self, machine: &str) -> bool {
         let is_ours = |claim: &str| {
-            claim == names::claim(machine, &self.name)
-                || is_of_medium(machine, &self.name, claim)
+            claim == names::claim(machine, &self.name) || is_of_medium(machine, &self.name, claim)
         };
         self.is_plugged_in() && !self.claim().is_some_and(is_ours)
     }

@@ -73,12 +73,7 @@ pub(super) fn warn(
 
 /// The volume of a disk that grows. KubeVirt without a feature gate: a running guest does not have the size, and the file
 /// on a volume with a file system keeps its own.
-fn grown(
-    item: &Item<'_, Disk>,
-    old: &Normalized,
-    new: &Normalized,
-    warnings: &mut Warnings<'_>,
-) {
+fn grown(item: &Item<'_, Disk>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
     let name = item.name().value;
     let same = |disk: &&NormalizedDisk| name == Some(disk.name.as_str());
     let both = old.disks.iter().find(same);

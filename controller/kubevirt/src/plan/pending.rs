@@ -155,12 +155,7 @@ fn changes(runs: &InstanceSpec, desired: &InstanceSpec) -> Vec<PendingChange> {
     let mut changes = Changes::default();
     hardware(&mut changes, &runs.domain, &desired.domain);
     let [has, wanted] = [runs, desired].map(|spec| disks_in(spec, "disks"));
-    changes.items(
-        "disks",
-        (&has, &wanted),
-        |disk| &disk.name,
-        disk,
-    );
+    changes.items("disks", (&has, &wanted), |disk| &disk.name, disk);
     media(&mut changes, runs, desired);
     changes.items(
         "networks",
