@@ -50,7 +50,7 @@ pub(super) async fn grown(
     let name = claim.name_any();
     let mut volumes = list(&instance.data["status"]["volumeStatus"]).to_vec();
     let mut of_claim = volumes.iter_mut();
-    let of_claim = of_claim.find(|volume| claim_of(volume) == Some(&name));
+    let of_claim = of_claim.find(|volume| claim_of(volume) == Some(name.as_str()));
     let Some(volume) = of_claim.filter(|volume| volume["size"].is_number()) else {
         return Ok(());
     };

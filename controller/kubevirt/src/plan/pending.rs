@@ -62,7 +62,7 @@ pub(super) fn pending(machine: &str, guest: &Guest<'_>, desired: &Template) -> V
         let most = cpu.max_sockets.unwrap_or(cpu.sockets);
         field != "cpu.sockets" || desired.spec.domain.cpu.sockets <= most
     };
-    // A disk, and a medium that the guest has neither from its start nor gets at its next one.
+    // What the VirtualMachine and the instance have of it, they have as one that is plugged in.
     let can_plug = |field: &str| {
         let volumes = [&desired.spec, &instance.spec].map(|spec| {
             let mut volumes = spec.volumes.iter();

@@ -1,6 +1,6 @@
 //! Disks that grow where KubeVirt gives a running guest their size, and where it does not.
 
-use common::api::choice::VolumeMode;
+use common::api::choice::{Choice as _, VolumeMode};
 use common::names;
 use common::quantity::Bytes;
 
@@ -18,7 +18,7 @@ fn on(mode: VolumeMode, version: &str, gates: &[&str]) -> FakeCluster {
     environment.settings = Some(kubevirt(version, gates));
     edit(&mut environment, |block| block.disks[0].volume_mode = mode);
     let claim = environment.claims.get_mut("web-root").unwrap();
-    claim.spec.volume_mode = Some(mode.to_string());
+    claim.spec.volume_mode = Some(mode.as_str().to_owned());
     environment.settle();
     environment
 }
@@ -60,9 +60,7 @@ fn a_block_device_has_its_size_after_a_restart() {
     assert_eq!(pending(&environment), [change]);
 
     let instance = environment.instance.as_mut().unwrap();
-    let mut restarted = (**instance).clone();
-    restarted.metadata.uid = Some("another".into());
-    *instance = restarted.into();
+    instance.metadata.uid = Some("another".into());
     environment.settle();
     assert_eq!(pending(&environment), [[""; 4]; 0]);
     // The next growth is that of this guest.
