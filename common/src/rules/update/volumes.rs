@@ -1,6 +1,6 @@
 //! Warnings of changed disks, and of drives and their media.
 
-use crate::api::choice::{Backend, VolumeMode};
+use crate::api::choice::{Backend, Choice as _, VolumeMode};
 use crate::api::machine::{Cdrom, Disk};
 use crate::api::normalized::{AnyDisk, Normalized, NormalizedCdrom, NormalizedDisk};
 use crate::normalize::{Item, Merged};

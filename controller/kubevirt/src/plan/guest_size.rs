@@ -43,7 +43,10 @@ pub(super) fn pending(
     observed: &Observed,
 ) -> Vec<PendingChange> {
     let mut changes = Changes::default();
-    for disk in block.disks.iter().filter(|_| lacks_expansion(observed)) {
+    if !lacks_expansion(observed) {
+        return changes.list;
+    }
+    for disk in &block.disks {
         let claim = observed.claims.get(&names::claim(machine, &disk.name));
         let size = claim.and_then(|claim| Some((claim, recorded(claim, observed)?)));
         if let Some((claim, size)) = size {
