@@ -8,7 +8,6 @@ use std::slice::from_ref;
 use lab::{
     Scenario,
     objects::{CLAIM, CLASS, INSTANCE, SECRET, VM, condition, condition_message},
-    wait,
 };
 use serde_json::{Value, json};
 

@@ -235,8 +235,7 @@ async fn a_drained_guest_is_treated_as_its_eviction_strategy_says() {
 
     env.apply(&guest("stays", &json!({"evictionStrategy": "LiveMigrate"})))
         .await;
-    until_pending(
-        &env,
+    env.until_pending(
         "stays",
         &[["evictionStrategy", "External", "LiveMigrate", "Restart"]],
     )

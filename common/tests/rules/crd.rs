@@ -12,7 +12,7 @@ use crate::harness::kind_name;
 use crate::paths::schema;
 
 /// The beginning of each CEL rule's message, and the codes under which the webhook refuses the same.
-const CEL: [(&str, &[Code]); 71] = [
+const CEL: [(&str, &[Code]); 70] = [
     ("an answer file is in place of", &[Code::SysprepExclusive]),
     ("persistent needs efi", &[Code::PersistentNeedsEfi]),
     (
