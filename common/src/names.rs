@@ -98,6 +98,9 @@ pub const ANNOTATION_MACHINE_UID: &str = "machine.vitistack.io/machine-uid";
 pub const ANNOTATION_RECLAIM_POLICY: &str = "machine.vitistack.io/reclaim-policy";
 /// Annotation of a retained claim: uid of the Machine that it was created for.
 pub const ANNOTATION_RETAINED_FROM: &str = "machine.vitistack.io/retained-from";
+/// Annotation of a claim that has grown: the size that its disk still has in the guest, and the uid of the instance that
+/// keeps it, if it is one.
+pub const ANNOTATION_SIZE_IN_GUEST: &str = "machine.vitistack.io/size-in-guest";
 
 /// Annotation of objects that the controller creates: digest of the input that they were rendered from.
 pub const ANNOTATION_RENDERED: &str = "machine.vitistack.io/rendered";

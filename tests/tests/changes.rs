@@ -8,31 +8,13 @@ use std::slice::from_ref;
 use lab::{
     Scenario,
     objects::{CLAIM, CLASS, INSTANCE, SECRET, VM, condition, condition_message},
-    wait,
 };
 use serde_json::{Value, json};
 
-use environment::{Environment, machine, summaries};
-
-/// Field, current value, desired value, and action of a pending change.
-fn pending(machine: &Value) -> Vec<[&str; 4]> {
-    let changes = machine["status"]["pendingChanges"].as_array();
-    let changes = changes.map_or(&[][..], Vec::as_slice);
-    let mut reported = Vec::new();
-    for change in changes {
-        let keys = ["field", "current", "desired", "action"];
-        reported.push(keys.map(|key| change[key].as_str().unwrap()));
-    }
-    reported
-}
+use environment::{Environment, is_reported, machine, pending, summaries};
 
 fn says<'a>(machine: &'a Value, kind: &str) -> &'a str {
     condition_message(machine, kind).unwrap()
-}
-
-/// Whether the status was observed for the current spec.
-fn is_reported(machine: &Value) -> bool {
-    machine["status"]["observedGeneration"] == machine["metadata"]["generation"]
 }
 
 #[tokio::test]
@@ -336,7 +318,7 @@ async fn cores_grow_in_a_running_guest_and_shrink_at_its_restart() {
     }
     let before = instances.get("grows").await.unwrap();
     // The webhook's watch of the KubeVirt object follows a moment later.
-    wait::until(
+    lab::wait::until(
         "the webhook to know how KubeVirt is configured",
         async || {
             let dry_run = ["apply", "--dry-run=server", "-f", "-"];
@@ -402,20 +384,8 @@ async fn disks_are_plugged_into_a_running_guest_and_out_of_it_where_kubevirt_can
         assert_eq!(output.code, 0, "{output}");
         output.stderr
     };
-    // The webhook's watch of the KubeVirt object follows a moment later.
     let announced = async |disks: &[Value], text: &str, warns: bool| {
-        wait::until("the webhook to know the gates", async || {
-            let dry_run = ["apply", "--dry-run=server", "-f", "-"];
-            let output = kubectl.run_with(&dry_run, with(disks).to_string()).await?;
-            let is_known = output.stderr.contains(text) == warns;
-            Ok(is_known.then_some(()).ok_or(output))
-        })
-        .await
-        .unwrap();
-    };
-    let until = async |what: &str, changes: &[[&str; 4]]| {
-        let reported = |web: &Value| is_reported(web) && pending(web) == changes;
-        machines.until("web", what, reported).await.unwrap()
+        env.until_announced(&with(disks), text, warns).await;
     };
     let has = async |names: &[&str]| {
         let has = |it: &Value| disk_names(it) == names;
@@ -437,11 +407,9 @@ async fn disks_are_plugged_into_a_running_guest_and_out_of_it_where_kubevirt_can
     let warning = apply(from_ref(&data)).await;
     let text = "spec.disks[0].name: 'data' is attached at the next restart [RestartRequired]";
     assert!(warning.contains(text), "{warning}");
-    let waits = until(
-        "to wait",
-        &[["disks[data]", "absent", "present", "Restart"]],
-    )
-    .await;
+    let waits = env
+        .until_pending("web", &[["disks[data]", "absent", "present", "Restart"]])
+        .await;
     assert_eq!(condition(&waits, "RestartRequired")["status"], "True");
     has(&["root"]).await;
     env.simulator
@@ -452,7 +420,7 @@ async fn disks_are_plugged_into_a_running_guest_and_out_of_it_where_kubevirt_can
     env.simulator.set("default", "web", Scenario::Happy);
     let plugged = has(&["root", "data"]).await;
     assert_eq!(plugged["metadata"]["uid"], first);
-    let web = until("to have nothing pending", &[]).await;
+    let web = env.until_pending("web", &[]).await;
     assert_eq!(condition(&web, "RestartRequired"), &Value::Null);
     let vm = env.objects(VM).get("web").await.unwrap();
     let volumes = vm.pointer("/spec/template/spec/volumes").unwrap();
@@ -470,11 +438,8 @@ async fn disks_are_plugged_into_a_running_guest_and_out_of_it_where_kubevirt_can
     );
     let unplugged = has(&["root"]).await;
     assert_eq!(unplugged["metadata"]["uid"], first);
-    until(
-        "to wait",
-        &[["disks[logs]", "absent", "present", "Restart"]],
-    )
-    .await;
+    env.until_pending("web", &[["disks[logs]", "absent", "present", "Restart"]])
+        .await;
     assert!(env.objects(CLAIM).find("web-data").await.unwrap().is_some());
 
     // KubeVirt 1.9 does it by itself, also while something else waits for a restart.
@@ -483,11 +448,8 @@ async fn disks_are_plugged_into_a_running_guest_and_out_of_it_where_kubevirt_can
     assert!(!warning.contains("RestartRequired"), "{warning}");
     let plugged = has(&["root", "data"]).await;
     assert_eq!(plugged["metadata"]["uid"], first);
-    until(
-        "to wait for one",
-        &[["disks[logs]", "absent", "present", "Restart"]],
-    )
-    .await;
+    env.until_pending("web", &[["disks[logs]", "absent", "present", "Restart"]])
+        .await;
 
     // A guest that starts anew has all of them.
     let request =
@@ -495,5 +457,5 @@ async fn disks_are_plugged_into_a_running_guest_and_out_of_it_where_kubevirt_can
     machines.merge("web", &request).await.unwrap();
     let restarted = has(&["root", "logs", "data"]).await;
     assert_ne!(restarted["metadata"]["uid"], first);
-    until("to have nothing pending", &[]).await;
+    env.until_pending("web", &[]).await;
 }

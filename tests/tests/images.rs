@@ -236,6 +236,8 @@ async fn an_import_on_wait_for_first_consumer_storage_completes() {
 #[tokio::test]
 async fn a_changed_medium_is_in_the_drive_after_a_restart() {
     let env = Environment::new().await;
+    // Without the feature gate, KubeVirt changes no media of running guests.
+    env.simulator.install(8, &[]).await.unwrap();
     let (machines, claims) = (env.machines(), env.objects(CLAIM));
     let with = |medium: &str, size: &str, power: &str| {
         let url = format!("docker://registry.example.com/{medium}");

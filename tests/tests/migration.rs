@@ -14,17 +14,6 @@ use environment::{Environment, machine};
 
 const NOTHING: [[&str; 4]; 0] = [];
 
-/// Field, current value, desired value, and action of each pending change.
-fn pending(machine: &Value) -> Vec<[&str; 4]> {
-    let changes = machine["status"]["pendingChanges"].as_array();
-    let changes = changes.map_or(&[][..], Vec::as_slice).iter();
-    changes
-        .map(|change| {
-            ["field", "current", "desired", "action"].map(|key| change[key].as_str().unwrap())
-        })
-        .collect()
-}
-
 /// A Machine whose guest KubeVirt can migrate (`moves`) or not (`stays`), with these fields.
 fn guest(name: &str, more: &Value) -> Value {
     let disk = match name {
@@ -48,19 +37,6 @@ async fn networks(env: &Environment) {
         }))
         .await;
     }
-}
-
-/// Waits until exactly this is pending for the current spec.
-async fn until_pending(env: &Environment, name: &str, expected: &[[&str; 4]]) -> Value {
-    let what = format!("to have {expected:?} pending");
-    let is_reported = |machine: &Value| {
-        let status = &machine["status"];
-        status["observedGeneration"] == machine["metadata"]["generation"]
-            && status["phase"] == "Running"
-            && pending(machine) == expected
-    };
-    let machines = env.machines();
-    machines.until(name, &what, is_reported).await.unwrap()
 }
 
 fn restart_required(vm: &Value) -> bool {
@@ -87,7 +63,7 @@ async fn a_card_that_cannot_be_plugged_in_is_pending_and_leaves_nothing_when_it_
 
     env.apply(&cards(&["eth1"])).await;
     let added = ["networks[eth1]", "absent", "present", "Restart"];
-    let stays = until_pending(&env, "stays", &[added]).await;
+    let stays = env.until_pending("stays", &[added]).await;
     let message = condition_message(&stays, "RestartRequired");
     let message = message.unwrap();
     let why = "KubeVirt cannot apply it by a live migration (DisksNotLiveMigratable: ";
@@ -104,16 +80,16 @@ async fn a_card_that_cannot_be_plugged_in_is_pending_and_leaves_nothing_when_it_
         .await
         .unwrap();
     assert!(!restart_required(&vms.get("stays").await.unwrap()));
-    until_pending(&env, "stays", &[added]).await;
+    env.until_pending("stays", &[added]).await;
 
     env.apply(&cards(&[])).await;
     vms.until("stays", "to need a restart for KubeVirt", restart_required)
         .await
         .unwrap();
-    let stays = until_pending(&env, "stays", &NOTHING).await;
+    let stays = env.until_pending("stays", &NOTHING).await;
     assert_eq!(condition(&stays, "RestartRequired"), &Value::Null);
     env.barrier("later").await;
-    until_pending(&env, "stays", &NOTHING).await;
+    env.until_pending("stays", &NOTHING).await;
 
     // KubeVirt keeps its condition while the VM is off; a Machine that is off has nothing to restart for.
     let power = |state: &str| json!({"spec": {"powerState": state}});
@@ -133,7 +109,7 @@ async fn a_card_that_cannot_be_plugged_in_is_pending_and_leaves_nothing_when_it_
 
     // A card that leaves a guest which has it waits for a restart.
     env.apply(&cards(&["eth1"])).await;
-    until_pending(&env, "stays", &[added]).await;
+    env.until_pending("stays", &[added]).await;
     let text = json!({"machine.vitistack.io/restart-requested": "for eth1"});
     let restart = json!({"metadata": {"annotations": text}});
     machines.merge("stays", &restart).await.unwrap();
@@ -145,10 +121,10 @@ async fn a_card_that_cannot_be_plugged_in_is_pending_and_leaves_nothing_when_it_
         .until("stays", "to be restarted", is_restarted)
         .await
         .unwrap();
-    until_pending(&env, "stays", &NOTHING).await;
+    env.until_pending("stays", &NOTHING).await;
     env.apply(&cards(&[])).await;
     let removed = ["networks[eth1]", "present", "absent", "Restart"];
-    until_pending(&env, "stays", &[removed]).await;
+    env.until_pending("stays", &[removed]).await;
 }
 
 #[tokio::test]
@@ -178,7 +154,7 @@ async fn cards_networks_and_node_labels_take_effect_with_a_migration() {
     let migrated = |machine: &Value| machine["status"]["nodeName"] != node;
     let migrated = machines.until("moves", "to be on another node", migrated);
     migrated.await.unwrap();
-    let moves = until_pending(&env, "moves", &NOTHING).await;
+    let moves = env.until_pending("moves", &NOTHING).await;
     let cards = moves["status"]["networkInterfaces"].as_array().unwrap();
     assert_eq!(cards.len(), 2);
     assert_eq!(condition(&moves, "RestartRequired"), &Value::Null);
@@ -189,7 +165,7 @@ async fn cards_networks_and_node_labels_take_effect_with_a_migration() {
     env.apply(&with("test", &["eth1"], "ssd")).await;
     let network = "networks[eth0].networkName";
     let network = [network, "default/prod", "default/test", "LiveMigration"];
-    let moves = until_pending(&env, "moves", &[network]).await;
+    let moves = env.until_pending("moves", &[network]).await;
     let required = condition(&moves, "MigrationRequired");
     let message = required["message"].as_str().unwrap();
     assert!(message.contains("networks[eth0].networkName"), "{message}");
@@ -214,7 +190,7 @@ async fn cards_networks_and_node_labels_take_effect_with_a_migration() {
     says("does not migrate it by itself on this cluster").await;
     env.apply(&with("test", &["eth1"], "hdd")).await;
     let labels = ["nodeSelector", "disk=ssd", "disk=hdd", "LiveMigration"];
-    until_pending(&env, "moves", &[network, labels]).await;
+    env.until_pending("moves", &[network, labels]).await;
     // Only the pod of the guest is on the network now.
     let kubectl = env.lab.kubectl();
     let delete = ["delete", "networkconfiguration", "prod", "--wait=false"];
@@ -223,7 +199,7 @@ async fn cards_networks_and_node_labels_take_effect_with_a_migration() {
     assert!(networks_of.find("prod").await.unwrap().is_some());
 
     env.simulator.migrate("default", "moves").await.unwrap();
-    let moves = until_pending(&env, "moves", &NOTHING).await;
+    let moves = env.until_pending("moves", &NOTHING).await;
     assert_eq!(condition(&moves, "MigrationRequired"), &Value::Null);
     networks_of.until_gone("prod").await.unwrap();
 }
@@ -259,8 +235,7 @@ async fn a_drained_guest_is_treated_as_its_eviction_strategy_says() {
 
     env.apply(&guest("stays", &json!({"evictionStrategy": "LiveMigrate"})))
         .await;
-    until_pending(
-        &env,
+    env.until_pending(
         "stays",
         &[["evictionStrategy", "External", "LiveMigrate", "Restart"]],
     )

@@ -247,6 +247,7 @@ async fn labels_of_a_machine_reach_its_guest_with_the_next_start() {
 
 #[tokio::test]
 async fn annotations_that_a_policy_names_reach_the_guest_with_the_next_start() {
+    const OF_GUEST: &str = "/spec/template/metadata";
     let env = Environment::new().await;
     let (machines, kubectl) = (env.machines(), env.lab.kubectl());
     let policy = |keys: Value| {
@@ -255,8 +256,8 @@ async fn annotations_that_a_policy_names_reach_the_guest_with_the_next_start() {
             "spec": {"namespaceSelector": {}, "annotations": {"allow": keys}},
         })
     };
-    let refused = kubectl.apply(&policy(json!(["hooks.kubevirt.io/hookSidecars"])));
-    let refused = refused.await.unwrap().refused().unwrap();
+    let crossing = policy(json!(["hooks.kubevirt.io/hookSidecars"]));
+    let refused = kubectl.apply(&crossing).await.unwrap().refused().unwrap();
     let expected = "spec.annotations.allow[0]: Forbidden: \"hooks.kubevirt.io/hookSidecars\": the cluster or this operator acts on annotations of this key, so guests never have it from a Machine; take it out of the list [AnnotationNotCarried]";
     assert!(refused.contains(expected), "{refused}");
     env.apply(&policy(json!(["example.com/*"]))).await;
@@ -282,18 +283,19 @@ async fn annotations_that_a_policy_names_reach_the_guest_with_the_next_start() {
         ready.await.unwrap();
     };
     runs().await;
-    let annotations = async |kind: Kind, name: &str| {
+    let annotations = async |kind: Kind, name: &str, place: &str| {
         let object = env.objects(kind).get(name).await.unwrap();
-        let metadata = match kind {
-            VM => &object["spec"]["template"]["metadata"],
-            _ => &object["metadata"],
-        };
+        let metadata = object.pointer(place).unwrap();
         metadata["annotations"].clone()
     };
     let pod = env.objects(POD).list().await.unwrap().remove(0);
     let pod = pod["metadata"]["name"].as_str().unwrap().to_owned();
-    for (kind, name) in [(VM, "web"), (INSTANCE, "web"), (POD, &*pod)] {
-        let annotations = annotations(kind, name).await;
+    for (kind, name, place) in [
+        (VM, "web", OF_GUEST),
+        (INSTANCE, "web", "/metadata"),
+        (POD, &*pod, "/metadata"),
+    ] {
+        let annotations = annotations(kind, name, place).await;
         assert_eq!(annotations["example.com/team"], "a", "{kind:?}");
         for key in ["other.example.org/note", "hooks.kubevirt.io/hookSidecars"] {
             assert!(annotations[key].is_null(), "{kind:?} {key}");
@@ -319,8 +321,14 @@ async fn annotations_that_a_policy_names_reach_the_guest_with_the_next_start() {
         .until("web", "to have the annotation pending", is_pending)
         .await
         .unwrap();
-    assert_eq!(annotations(VM, "web").await["example.com/team"], "b");
-    assert_eq!(annotations(INSTANCE, "web").await["example.com/team"], "a");
+    assert_eq!(
+        annotations(VM, "web", OF_GUEST).await["example.com/team"],
+        "b"
+    );
+    assert_eq!(
+        annotations(INSTANCE, "web", "/metadata").await["example.com/team"],
+        "a"
+    );
 
     let request = "machine.vitistack.io/restart-requested=annotations";
     let restart = ["annotate", "machine", "web", request];
@@ -334,7 +342,10 @@ async fn annotations_that_a_policy_names_reach_the_guest_with_the_next_start() {
         .await
         .unwrap();
     runs().await;
-    assert_eq!(annotations(INSTANCE, "web").await["example.com/team"], "b");
+    assert_eq!(
+        annotations(INSTANCE, "web", "/metadata").await["example.com/team"],
+        "b"
+    );
     let web = machines.get("web").await.unwrap();
     assert!(web["status"]["pendingChanges"].is_null());
 }

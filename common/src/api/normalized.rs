@@ -704,6 +704,10 @@ pub struct NormalizedCdrom {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub boot_order: Option<u32>,
+    /// Whether KubeVirt puts media into the drive of a running guest, and takes them out; on KubeVirt only. Such a drive
+    /// has its position in the boot order also while it is empty. Absent: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hotpluggable: bool,
     /// Image in the drive; of a MachineImage, its name and its source when the image was put into the drive. Absent: an
     /// empty drive.
     #[serde(skip_serializing_if = "Option::is_none")]

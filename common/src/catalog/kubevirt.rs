@@ -74,6 +74,16 @@ pub const DECLARATIVE_HOTPLUG: Feature = Feature {
     general: None,
 };
 
+/// The size of a volume that has grown, in the guest that has it. A running guest gets it at once. Without the feature, a
+/// block volume has it at the next start of the guest, and a volume with a file system, on which the disk is a file, keeps
+/// its size in the guest.
+pub const EXPAND_DISKS: Feature = Feature {
+    gate: "ExpandDisks",
+    since: Release(0, 48),
+    beta: None,
+    general: Some(Release(1, 8)),
+};
+
 /// Why KubeVirt does not offer a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lacking {
@@ -260,6 +270,21 @@ mod tests {
             ("v1.10.0", &none, true),
         ] {
             let offers = row(version, gates).offers(&DECLARATIVE_HOTPLUG);
+            assert_eq!(offers, Some(expected), "{version} {gates}");
+        }
+    }
+
+    #[test]
+    fn disks_grow_in_the_guest_with_the_gate_and_from_1_8_on() {
+        let (none, on) = (json!({}), json!({"featureGates": [EXPAND_DISKS.gate]}));
+        let off = json!({"disabledFeatureGates": [EXPAND_DISKS.gate]});
+        for (version, gates, expected) in [
+            ("v1.7.2", &none, false),
+            ("v1.7.2", &on, true),
+            ("v1.8.0", &none, true),
+            ("v1.9.0", &off, true),
+        ] {
+            let offers = row(version, gates).offers(&EXPAND_DISKS);
             assert_eq!(offers, Some(expected), "{version} {gates}");
         }
     }

@@ -76,7 +76,8 @@ pub struct Pins {
     pub images: BTreeMap<String, PinnedImage>,
     /// Names of the disks that have no serial number unless the intent gives one: those of blocks of version 1.
     pub disks_without_serial: BTreeSet<String>,
-    /// Names of the disks that KubeVirt may plug into the running guest and out of it.
+    /// Names of the disks that KubeVirt may plug into the running guest and out of it, and of the CD-ROM drives whose media
+    /// it may change.
     pub hotpluggable: BTreeSet<String>,
     /// Whether EFI variables are left to the backend unless the intent says otherwise: of a block of version 1 with
     /// UEFI.
@@ -165,11 +166,16 @@ pub(crate) fn disks_without_serial(block: Option<&Normalized>) -> BTreeSet<Strin
     disks.map(|disk| disk.name.clone()).collect()
 }
 
-/// Names of the disks of a block, if there is one, that KubeVirt plugs into the running guest and out of it.
+/// Names of the disks of a block, if there is one, that KubeVirt plugs into the running guest and out of it, and of the
+/// CD-ROM drives whose media it changes so.
 pub(crate) fn hotpluggable_in(block: Option<&Normalized>) -> BTreeSet<String> {
     let disks = block.into_iter().flat_map(|block| &block.disks);
     let disks = disks.filter(|disk| disk.hotpluggable);
-    disks.map(|disk| disk.name.clone()).collect()
+    let cdroms = block.into_iter().flat_map(|block| &block.cdroms);
+    let cdroms = cdroms.filter(|cdrom| cdrom.hotpluggable);
+    let names = disks.map(|disk| &disk.name);
+    let names = names.chain(cdroms.map(|cdrom| &cdrom.name));
+    names.cloned().collect()
 }
 
 /// Whether a block, if there is one, has UEFI and does not say whether its variables persist.

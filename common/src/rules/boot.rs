@@ -3,11 +3,12 @@
 //! A machine always has a network card, so `network` in the order always names one, and an
 //! order that passes these rules always names a device to boot from.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::choice::{Backend, BootDevice, Choice as _};
 use crate::api::machine::Cdrom;
 use crate::api::normalized::NormalizedCdrom;
+use crate::catalog::DECLARATIVE_HOTPLUG;
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::{ClassRequest, Item, Leaf, Merged, Pins};
@@ -20,14 +21,16 @@ use super::{disks, form, images, quantities};
 
 rules! {
     "boot" Check::Part(cdroms), on MACHINES, Always, and [InvalidObjectName, SecretNameRequired, EmptyStorageClass, DiskSmallerThanImage] {
-        Refuse EmptyCdrom = "A CD-ROM drive is empty, and the backend is KubeVirt."
-            because "KubeVirt supports empty drives only behind a feature gate."
-            fix "Give an image, or remove the drive."
-            crd Some,
         Refuse CdromSizeRequired = "The image of a CD-ROM is imported into a volume of unknown size."
             because "The image is imported into a claim, and a claim has a size."
             fix "Give a size that holds the image."
             crd Some,
+    }
+    "boot" Check::Lookup(empty_drives), on MACHINES, Always {
+        Refuse EmptyCdrom = "A CD-ROM drive is empty, and the cluster's KubeVirt has no empty drives."
+            because "KubeVirt has empty drives with the feature gate DeclarativeHotplugVolumes, which is enabled by default since 1.9; otherwise it refuses the VirtualMachine."
+            fix "Give an image, remove the drive, or ask an administrator to enable the gate (`spec.configuration.developerConfiguration.featureGates` of the `KubeVirt` object) or to update KubeVirt."
+            crd Nothing,
     }
     "boot" Check::Part(boot_order), on MACHINES_AND_TEMPLATES, Always {
         Refuse UnsupportedBootDevice = "The boot order names a class of devices that does not exist."
@@ -42,7 +45,7 @@ rules! {
             because "The machine would not find what it shall boot from."
             fix "Add a disk, or take `disk` out of the order."
             crd Nothing,
-        Refuse BootWithoutCdrom = "The boot order names CD-ROMs, and none holds an image."
+        Refuse BootWithoutCdrom = "The boot order names CD-ROMs, and none holds an image, or on KubeVirt, there is no drive."
             because "The machine would not find what it shall boot from."
             fix "Add an image, or take `cdrom` out of the order."
             crd Some,
@@ -87,10 +90,6 @@ fn cdrom(
         let fetched_by_cdi = backend == Backend::Kubevirt;
         images::source(image, backend, fetched_by_cdi, &at, findings);
         images::resolved(item, backend, findings);
-    } else if backend == Backend::Kubevirt {
-        let detail = "KubeVirt does not support empty drives; give an image, or remove the drive";
-        let fault = Violation::new(image.path, Code::EmptyCdrom, Kind::Required, detail);
-        findings.deny(fault.given(FieldPath::field("backend")));
     }
     let size = cdrom_size(item, backend, findings);
     let class = item.pick("storageClass", |cdrom| cdrom.storage_class.as_deref());
@@ -104,14 +103,46 @@ fn cdrom(
     if findings.violations.len() > before || images::is_unknown(merged, item) {
         return None;
     }
+    let name = name?;
     Some(NormalizedCdrom {
-        name: name?.to_owned(),
+        name: name.to_owned(),
         boot_order: None,
+        hotpluggable: backend == Backend::Kubevirt && pins.hotpluggable.contains(name),
         image: item.image().cloned(),
         image_pin: item.pinned_image().map(|pinned| pinned.pin.clone()),
         size,
         storage_class,
     })
+}
+
+/// Rule [`Code::EmptyCdrom`].
+fn empty_drives(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    let drives = lookup.merged.cdroms.iter();
+    let mut empty = drives.filter(|item| !holds_image(item)).peekable();
+    if lookup.backend != Backend::Kubevirt || empty.peek().is_none() {
+        return;
+    }
+    let kubevirt = lookup.catalog.kubevirt();
+    let feature = &DECLARATIVE_HOTPLUG;
+    if kubevirt.as_ref().and_then(|it| it.offers(feature)) == Some(true) {
+        return;
+    }
+    let version = kubevirt.map(|it| it.version.clone()).unwrap_or_default();
+    let gate = feature.gate;
+    let detail = if version.is_empty() {
+        format!(
+            "an empty drive needs KubeVirt 1.9, or its feature gate {gate}, and the version of KubeVirt on this cluster is not known; give an image, or remove the drive"
+        )
+    } else {
+        format!(
+            "an empty drive needs KubeVirt's feature gate {gate}, which is enabled by default since 1.9, and not on this cluster ({version}); give an image, remove the drive, or have the gate enabled"
+        )
+    };
+    for item in empty {
+        let path = item.written_image().path;
+        let fault = Violation::new(path, Code::EmptyCdrom, Kind::Required, &detail);
+        findings.deny(fault.given(FieldPath::field("backend")));
+    }
 }
 
 /// Whether the image is imported into a volume of the machine's own.
@@ -223,7 +254,7 @@ fn device_exists(
             "the Machine has no disk; add one to spec.disks, or take 'disk' out",
         ),
         BootDevice::Cdrom => (
-            !merged.cdroms.iter().any(holds_image) && !has_empty_drive(merged, backend),
+            !merged.cdroms.iter().any(holds_image) && !may_get_medium(merged, backend),
             Code::BootWithoutCdrom,
             "cdroms",
             "no CD-ROM holds an image; add one to spec.cdroms, or take 'cdrom' out",
@@ -240,8 +271,9 @@ fn device_exists(
     }
 }
 
-/// Whether an empty drive is reported by another rule: [`Code::EmptyCdrom`].
-fn has_empty_drive(merged: &Merged<'_>, backend: Backend) -> bool {
+/// Whether the machine has a drive that has its position in the boot order while it is empty, or that another rule
+/// refuses: [`Code::EmptyCdrom`].
+fn may_get_medium(merged: &Merged<'_>, backend: Backend) -> bool {
     backend == Backend::Kubevirt && !merged.cdroms.is_empty()
 }
 
@@ -301,7 +333,7 @@ pub(crate) fn assign_order<'n>(names: impl Iterator<Item = &'n str>, parts: &mut
             }
             BootDevice::Cdrom => cdroms
                 .iter_mut()
-                .filter(|cdrom| cdrom.image.is_some())
+                .filter(|cdrom| cdrom.image.is_some() || cdrom.hotpluggable)
                 .for_each(|cdrom| cdrom.boot_order = next.next()),
             BootDevice::Network => networks
                 .iter_mut()

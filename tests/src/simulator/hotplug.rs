@@ -5,6 +5,9 @@
 //! have are added to it with their disks, and those of the instance are removed that have left the VirtualMachine or changed.
 //! A volume that the instance has had from its start stays. None of it requires a restart: [`is_live`], as
 //! `validLiveUpdateVolumes` and `validLiveUpdateDisks`, which do not ask for the gate.
+//!
+//! A CD-ROM drive stays in the instance without its volume. virt-api lets no drive into a running instance, and with it
+//! nothing of the same patch (`ValidateHotplugDiskConfiguration`, `pkg/storage/admitters/storagehotplug.go`).
 
 use serde_json::{Value, json};
 
@@ -41,15 +44,28 @@ pub(super) fn volumes(machine: &Value, instance: &Value) -> Option<Value> {
     let volumes: Vec<&Value> = kept.into_iter().chain(added.iter().copied()).collect();
     let has = |disk: &&Value| volumes.iter().any(|volume| volume["name"] == disk["name"]);
     let joins = |disk: &&Value| added.iter().any(|volume| volume["name"] == disk["name"]);
-    let disks = items(&disks_of(runs))
-        .filter(has)
+    let known = disks_of(runs);
+    let disks = items(&known)
+        .filter(|disk| is_drive(disk) || has(disk))
         .cloned()
         .collect::<Vec<_>>();
+    let is_known = |disk: &Value| items(&known).any(|it| it["name"] == disk["name"]);
     let new_disks = items(&disks_of(desired))
-        .filter(joins)
+        .filter(|disk| joins(disk) && !is_known(disk))
         .cloned()
         .collect::<Vec<_>>();
-    let status: Vec<Value> = volumes.iter().map(|volume| status(volume)).collect();
+    if new_disks.iter().any(is_drive) {
+        return None;
+    }
+    let reported = items(&instance["status"]["volumeStatus"]);
+    let reported: Vec<&Value> = reported.collect();
+    let is_added = |volume: &Value| added.iter().any(|it| it["name"] == volume["name"]);
+    let status = |volume: &&Value| -> Value {
+        let mut reported = reported.iter().filter(|_| !is_added(volume));
+        let reported = reported.find(|status| status["name"] == volume["name"]);
+        reported.map_or_else(|| status(volume), |status| (*status).clone())
+    };
+    let status: Vec<Value> = volumes.iter().map(status).collect();
     let disks = [disks, new_disks].concat();
     Some(json!({
         "spec": {"volumes": volumes, "domain": {"devices": {"disks": disks}}},
@@ -59,13 +75,21 @@ pub(super) fn volumes(machine: &Value, instance: &Value) -> Option<Value> {
 
 /// What virt-handler reports of a volume that the guest has.
 pub(super) fn status(volume: &Value) -> Value {
+    let mut status = json!({"name": volume["name"], "target": ""});
     if is_plugged(volume) {
         let pod = format!("hp-volume-{}", volume["name"].as_str().unwrap_or_default());
-        let plugged = json!({"attachPodName": pod});
-        json!({"name": volume["name"], "target": "", "hotplugVolume": plugged, "phase": "Ready"})
-    } else {
-        json!({"name": volume["name"], "target": ""})
+        status["hotplugVolume"] = json!({"attachPodName": pod});
+        status["phase"] = json!("Ready");
     }
+    let direct = volume["persistentVolumeClaim"]["claimName"].as_str();
+    if let Some(claim) = direct.or_else(|| volume["dataVolume"]["name"].as_str()) {
+        status["persistentVolumeClaimInfo"] = json!({"claimName": claim});
+    }
+    status
+}
+
+fn is_drive(disk: &Value) -> bool {
+    disk["cdrom"].is_object()
 }
 
 fn disks_of(spec: &Value) -> Value {
@@ -87,7 +111,8 @@ pub(super) fn is_live(desired: &Value, runs: &Value) -> bool {
             .any(|item| !plugged(desired, &item["name"]) && !has.contains(item));
         let left = |item: &Value| {
             let mut wanted = wanted.iter();
-            wanted.all(|it| it["name"] != item["name"]) && !plugged(runs, &item["name"])
+            let is_gone = wanted.all(|it| it["name"] != item["name"]);
+            is_gone && (is_drive(item) || !plugged(runs, &item["name"]))
         };
         new || has.iter().any(left)
     };
@@ -141,6 +166,37 @@ mod tests {
                 ),
                 None
             );
+        }
+    }
+
+    #[test]
+    fn a_medium_enters_and_leaves_a_drive_that_stays_and_no_drive_is_added() {
+        let spec = |drives: &[&str], medium: Option<&str>| {
+            let source = |claim: &str| json!({"claimName": claim, "hotpluggable": true});
+            let volume = |claim| json!({"name": "iso", "persistentVolumeClaim": source(claim)});
+            let disk = |name: &&str| json!({"name": name, "cdrom": {"bus": "sata"}});
+            let disks: Vec<_> = drives.iter().map(disk).collect();
+            let volumes: Vec<_> = medium.into_iter().map(volume).collect();
+            json!({"volumes": volumes, "domain": {"devices": {"disks": disks}}})
+        };
+        let patch = |desired: &Value, runs: &Value| {
+            let machine = json!({"spec": {"template": {"spec": desired}}});
+            volumes(&machine, &json!({"spec": runs}))
+        };
+        let (empty, a, b) = (
+            spec(&["iso"], None),
+            spec(&["iso"], Some("a")),
+            spec(&["iso"], Some("b")),
+        );
+        for (desired, runs, next) in [(&a, &empty, &a), (&empty, &a, &empty), (&b, &a, &empty)] {
+            assert_eq!(patch(desired, runs).unwrap()["spec"], *next);
+            assert!(is_live(desired, runs));
+        }
+        let two = spec(&["iso", "tools"], Some("a"));
+        let none = spec(&[], None);
+        assert_eq!(patch(&a, &none), None, "virt-api refuses the drive");
+        for (desired, runs) in [(&two, &a), (&a, &two), (&none, &empty), (&none, &a)] {
+            assert!(!is_live(desired, runs), "{desired} {runs}");
         }
     }
 

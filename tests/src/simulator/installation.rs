@@ -36,6 +36,12 @@ const VIDEO_IS_GENERAL: u32 = 9;
 /// The minor release of KubeVirt 1 from which on the gate `DeclarativeHotplugVolumes` is enabled by itself.
 const HOTPLUG_IS_BETA: u32 = 9;
 
+/// The minor release of KubeVirt 1 in which the gate `ExpandDisks` is general.
+const EXPANSION_IS_GENERAL: u32 = 8;
+
+/// The gate with which volumes are plugged into running guests, and drives may be empty.
+const HOTPLUG: &str = "DeclarativeHotplugVolumes";
+
 /// Name of the policy that refuses what the installed version does not take.
 const POLICY: &str = "virt-api-feature-gates";
 
@@ -100,8 +106,9 @@ impl Simulator {
         Ok(())
     }
 
-    /// KubeVirt 1.`minor` is installed, with these feature gates. virt-api refuses a VirtualMachine with a field that it
-    /// does not offer: `validateVideoConfig` in `pkg/virt-api/webhooks/validating-webhook/admitters/vmi-create-admitter.go`.
+    /// KubeVirt 1.`minor` is installed, with these feature gates. virt-api refuses a VirtualMachine with what it does not
+    /// offer: `validateVideoConfig` in `pkg/virt-api/webhooks/validating-webhook/admitters/vmi-create-admitter.go`, and
+    /// empty drives, `validateBootOrder` in `pkg/storage/admitters`.
     pub async fn install(&self, minor: u32, gates: &[&str]) -> Result<()> {
         let client = &self.context.client;
         let (policies, bindings): (
@@ -113,22 +120,30 @@ impl Simulator {
             bindings.delete(POLICY, &parameters).await?;
             policies.delete(POLICY, &parameters).await?;
         }
-        let refuses = minor < VIDEO_IS_GENERAL && !gates.contains(&"VideoConfig");
-        if refuses {
+        let refuses_video = minor < VIDEO_IS_GENERAL && !gates.contains(&"VideoConfig");
+        let plugs = minor >= HOTPLUG_IS_BETA || gates.contains(&HOTPLUG);
+        let expands = minor >= EXPANSION_IS_GENERAL || gates.contains(&"ExpandDisks");
+        let refusals = [(refuses_video, video()), (!plugs, empty_drives())];
+        let refusals = refusals.into_iter().filter(|(refuses, _)| *refuses);
+        let refusals: Vec<Value> = refusals.map(|(_, refusal)| refusal).collect();
+        if !refusals.is_empty() {
             let parameters = PostParams::default();
-            let [policy, binding] = refuse_video();
+            let [policy, binding] = policy(&refusals);
             let policy = serde_json::from_value(policy)?;
             policies.create(&parameters, &policy).await?;
             let binding = serde_json::from_value(binding)?;
             bindings.create(&parameters, &binding).await?;
         }
         wait::until("the API server to know the policy", async || {
-            let answer = self.refuses_video().await?;
-            Ok((answer == refuses).then_some(()).ok_or(answer))
+            let video = json!({"video": {"type": "vga"}});
+            let drive = json!({"disks": [{"name": "probe", "cdrom": {"bus": "sata"}}]});
+            let answers = [self.refuses(&video).await?, self.refuses(&drive).await?];
+            let is_known = answers == [refuses_video, !plugs];
+            Ok(is_known.then_some(()).ok_or(answers))
         })
         .await?;
-        let plugs = minor >= HOTPLUG_IS_BETA || gates.contains(&"DeclarativeHotplugVolumes");
         self.context.plugs_volumes.store(plugs, Ordering::Relaxed);
+        self.context.expands_disks.store(expands, Ordering::Relaxed);
         let objects = self.context.api(&KUBEVIRT, NAME);
         let developer = json!({"developerConfiguration": {"featureGates": gates}});
         let patch = Patch::Merge(json!({"spec": {"configuration": developer}}));
@@ -140,9 +155,9 @@ impl Simulator {
         Ok(())
     }
 
-    /// Whether a VirtualMachine with a graphics card is refused.
-    async fn refuses_video(&self) -> Result<bool> {
-        let devices = json!({"domain": {"devices": {"video": {"type": "vga"}}}});
+    /// Whether a VirtualMachine with these devices is refused.
+    async fn refuses(&self, devices: &Value) -> Result<bool> {
+        let devices = json!({"domain": {"devices": devices}});
         let probe = serde_json::from_value(json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
             "metadata": {"generateName": "probe-"},
@@ -161,7 +176,26 @@ impl Simulator {
     }
 }
 
-fn refuse_video() -> [Value; 2] {
+/// Refuses a model of the graphics card.
+fn video() -> Value {
+    json!({
+        "expression": "!has(object.spec.template.spec.domain.devices.video)",
+        "message": "Video configuration is specified but the VideoConfig feature gate is not enabled",
+    })
+}
+
+/// Refuses a drive without a volume.
+fn empty_drives() -> Value {
+    let spec = "object.spec.template.spec";
+    let disks = format!("{spec}.domain.devices.disks");
+    let filled = format!("(has({spec}.volumes) && {spec}.volumes.exists(v, v.name == d.name))");
+    json!({
+        "expression": format!("!has({disks}) || {disks}.all(d, !has(d.cdrom) || {filled})"),
+        "message": format!("{HOTPLUG} feature gate not enabled, cannot define an empty CD-ROM disk"),
+    })
+}
+
+fn policy(refusals: &[Value]) -> [Value; 2] {
     let kind = |kind: &str| {
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
@@ -175,10 +209,7 @@ fn refuse_video() -> [Value; 2] {
             "apiGroups": ["kubevirt.io"], "apiVersions": ["v1"], "resources": ["virtualmachines"],
             "operations": ["CREATE", "UPDATE"],
         }]},
-        "validations": [{
-            "expression": "!has(object.spec.template.spec.domain.devices.video)",
-            "message": "Video configuration is specified but the VideoConfig feature gate is not enabled",
-        }],
+        "validations": refusals,
     });
     let mut binding = kind("ValidatingAdmissionPolicyBinding");
     binding["spec"] = json!({"policyName": POLICY, "validationActions": ["Deny"]});

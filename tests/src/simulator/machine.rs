@@ -23,7 +23,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    ANNOTATION, Context, Kind, Scenario, SimulatorError, age, drain,
+    ANNOTATION, Context, Kind, Scenario, SimulatorError, age, drain, expansion,
     guest::{NODES, is_final, text},
     launcher::VM_NAME,
     merge,
@@ -192,6 +192,7 @@ async fn reconcile(
                 }
                 if status["phase"] == "Running" {
                     launcher.run(&status["nodeName"]).await?;
+                    expansion::started(&context, &namespace, &mut status).await?;
                 }
                 let status = with_transition(instance, status, Timestamp::now());
                 merge(&instances, &name, &json!({"status": status})).await?;

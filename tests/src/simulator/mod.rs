@@ -25,6 +25,7 @@
 //! name of the machine.
 
 mod error;
+mod expansion;
 mod guest;
 mod hardware;
 mod hotplug;
@@ -46,6 +47,7 @@ mod virt_api;
 mod vm_state_machine;
 
 use std::{
+    collections::BTreeMap,
     net::TcpListener,
     pin::pin,
     sync::{
@@ -98,6 +100,10 @@ struct Context {
     start_pause: AtomicU64,
     /// Whether volumes are plugged into running guests.
     plugs_volumes: AtomicBool,
+    /// Whether guests get the size of volumes that have grown.
+    expands_disks: AtomicBool,
+    /// Size of each disk that is a file, in bytes, by uid of its claim.
+    file_sizes: Mutex<BTreeMap<String, u64>>,
     /// The claims of the cluster, from the watch of [`storage::claims`].
     claims: OnceLock<Store<PersistentVolumeClaim>>,
 }
@@ -126,6 +132,8 @@ impl Simulator {
             admission: Mutex::default(),
             start_pause: AtomicU64::new(START_PAUSE),
             plugs_volumes: AtomicBool::new(true),
+            expands_disks: AtomicBool::new(true),
+            file_sizes: Mutex::default(),
             claims: OnceLock::new(),
         });
         let (changed, receiver) = watch::channel(());

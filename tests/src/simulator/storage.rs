@@ -24,7 +24,9 @@ use serde_json::{Value, json};
 
 use crate::Binary;
 
-use super::{Context, Kind, Scenario, SimulatorError, age, drain, machine::MACHINE, retry};
+use super::{
+    Context, Kind, Scenario, SimulatorError, age, drain, expansion, machine::MACHINE, retry,
+};
 
 pub(super) const DATA_VOLUME: Kind = Kind {
     group: "cdi.kubevirt.io",
@@ -123,8 +125,12 @@ async fn provide(
         status["conditions"] = json!([step]);
     }
     let patch = json!({"status": status});
-    api.patch_status(&name, &parameters, &Patch::Merge(patch))
+    let claim = api
+        .patch_status(&name, &parameters, &Patch::Merge(patch))
         .await?;
+    if bound {
+        expansion::grown(&context, &machine_of(&claim), &claim).await?;
+    }
     Ok(Action::await_change())
 }
 
@@ -141,7 +147,8 @@ fn growth(scenario: Scenario) -> Option<Value> {
     Some(json!({"type": step, "status": "True", "message": message}))
 }
 
-fn bytes(quantity: Option<&Quantity>) -> Option<Bytes> {
+/// The amount of a quantity.
+pub(super) fn bytes(quantity: Option<&Quantity>) -> Option<Bytes> {
     quantity?.0.parse().ok()
 }
 

@@ -129,6 +129,30 @@ impl Environment {
         .unwrap();
     }
 
+    /// Waits until the answer of a dry run has a text, or has it no more: the webhook's watch of the KubeVirt object follows
+    /// a moment later.
+    pub(crate) async fn until_announced(&self, object: &Value, text: &str, is_announced: bool) {
+        let kubectl = self.lab.kubectl();
+        wait::until("the webhook to know the gates", async || {
+            let dry_run = ["apply", "--dry-run=server", "-f", "-"];
+            let output = kubectl.run_with(&dry_run, object.to_string()).await?;
+            let is_known = output.stderr.contains(text) == is_announced;
+            Ok(is_known.then_some(()).ok_or(output))
+        })
+        .await
+        .unwrap();
+    }
+
+    /// Waits until exactly these changes of a Machine that runs are pending.
+    pub(crate) async fn until_pending(&self, name: &str, expected: &[[&str; 4]]) -> Value {
+        let machines = self.machines();
+        let reported = |it: &Value| {
+            is_reported(it) && it["status"]["phase"] == "Running" && pending(it) == expected
+        };
+        let what = format!("{expected:?} to be pending");
+        machines.until(name, &what, reported).await.unwrap()
+    }
+
     /// The writes of the controller since a position, without those of its Lease and its events.
     pub(crate) async fn writes_since(&self, mark: LogPosition) -> Vec<Event> {
         let mut events = self.lab.requests_since(mark).await.unwrap();
@@ -154,4 +178,21 @@ pub(crate) fn named(version: &str, kind: &str, name: &str, spec: &Value) -> Valu
 /// A line for each request.
 pub(crate) fn summaries(events: &[Event]) -> Vec<String> {
     events.iter().map(Event::summary).collect()
+}
+
+/// Field, current value, desired value, and action of a pending change.
+pub(crate) fn pending(machine: &Value) -> Vec<[&str; 4]> {
+    let changes = machine["status"]["pendingChanges"].as_array();
+    let changes = changes.map_or(&[][..], Vec::as_slice);
+    let mut reported = Vec::new();
+    for change in changes {
+        let keys = ["field", "current", "desired", "action"];
+        reported.push(keys.map(|key| change[key].as_str().unwrap()));
+    }
+    reported
+}
+
+/// Whether the status was observed for the current spec.
+pub(crate) fn is_reported(machine: &Value) -> bool {
+    machine["status"]["observedGeneration"] == machine["metadata"]["generation"]
 }

@@ -201,7 +201,8 @@ pub struct Cdrom {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::Label>", required)]
     pub name: Option<String>,
-    /// Image in the drive. Default: none, an empty drive, which only libvirt supports.
+    /// Image in the drive. Default: none, an empty drive, which on KubeVirt needs the feature gate
+    /// DeclarativeHotplugVolumes, enabled by default since 1.9.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
     /// Capacity of the volume that the image is imported into: a quantity in bytes, from 1Mi to 64Ti.

@@ -53,23 +53,25 @@ fn network<'a>(
     }
 }
 
-/// Disks and CD-ROM drives, and their volumes. Empty drives are left out: KubeVirt supports them only
-/// behind a feature gate, and admission refuses them.
+/// Disks and CD-ROM drives, and their volumes. An empty drive has none.
 pub(super) fn disks(machine: &Identity<'_>, block: &Normalized) -> (Vec<Disk>, Vec<Volume>) {
-    let disks = block.all_disks().into_iter().map(|disk| {
-        let claim = match disk {
-            AnyDisk::Own(disk) => names::claim(machine.name, &disk.name),
-            AnyDisk::Existing(disk) => disk.source().to_owned(),
-        };
-        let is_plugged_in = disk.is_hotpluggable();
-        (
-            guest_disk(disk),
-            claim_volume(disk.name(), claim, is_plugged_in),
-        )
-    });
-    let cdroms = block.cdroms.iter().filter(|cdrom| medium(cdrom).is_some());
-    let cdroms = cdroms.map(|cdrom| {
-        let disk = Disk {
+    let disks = block.all_disks();
+    let (mut disks, mut volumes): (Vec<_>, Vec<_>) = disks
+        .into_iter()
+        .map(|disk| {
+            let claim = match disk {
+                AnyDisk::Own(disk) => names::claim(machine.name, &disk.name),
+                AnyDisk::Existing(disk) => disk.source().to_owned(),
+            };
+            let is_plugged_in = disk.is_hotpluggable();
+            (
+                guest_disk(disk),
+                claim_volume(disk.name(), claim, is_plugged_in),
+            )
+        })
+        .unzip();
+    for cdrom in &block.cdroms {
+        disks.push(Disk {
             name: cdrom.name.clone(),
             disk: None,
             // KubeVirt does not support a CD-ROM on virtio, and q35 has no IDE.
@@ -80,11 +82,13 @@ pub(super) fn disks(machine: &Identity<'_>, block: &Normalized) -> (Vec<Disk>, V
             boot_order: cdrom.boot_order,
             serial: None,
             shareable: None,
-        };
-        let claim = claim_of_medium(machine.name, cdrom);
-        (disk, claim_volume(&cdrom.name, claim, false))
-    });
-    disks.chain(cdroms).unzip()
+        });
+        if medium(cdrom).is_some() {
+            let claim = claim_of_medium(machine.name, cdrom);
+            volumes.push(claim_volume(&cdrom.name, claim, cdrom.hotpluggable));
+        }
+    }
+    (disks, volumes)
 }
 
 fn claim_volume(disk: &str, claim_name: String, is_plugged_in: bool) -> Volume {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use super::volume::is_of_medium;
 use crate::api::machine::{Affinity, Probe, TopologySpreadConstraint};
 use crate::names;
 
@@ -649,11 +650,13 @@ impl Volume {
     }
 
     /// Whether others plugged the volume into the running guest of this Machine. What the Machine itself has plugged in is
-    /// on the claims of its disks; `virtctl addvolume` names a volume like its claim.
+    /// on the claims of its disks and media; `virtctl addvolume` names a volume like its claim.
     #[must_use]
     pub fn is_foreign(&self, machine: &str) -> bool {
-        let ours = names::claim(machine, &self.name);
-        self.is_plugged_in() && self.claim() != Some(ours.as_str())
+        let is_ours = |claim: &str| {
+            claim == names::claim(machine, &self.name) || is_of_medium(machine, &self.name, claim)
+        };
+        self.is_plugged_in() && !self.claim().is_some_and(is_ours)
     }
 
     /// Whether the volume is plugged into the running guest.

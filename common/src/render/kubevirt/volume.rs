@@ -47,12 +47,13 @@ pub(super) fn medium(cdrom: &NormalizedCdrom) -> Option<(&Image, Bytes)> {
 }
 
 /// The name contains a digest of image, size and storage class: if one of them changes, the medium is
-/// imported into a new claim, and a running guest keeps the old one until its next start. Nothing is
-/// lost, because guests cannot write to a CD-ROM.
+/// imported into a new claim, and a running guest keeps the old one until KubeVirt changes the medium, at the latest at its
+/// next start. Nothing is lost, because guests cannot write to a CD-ROM.
 pub(super) fn claim_of_medium(machine: &str, cdrom: &NormalizedCdrom) -> String {
     let NormalizedCdrom {
         name,
         boot_order: _,
+        hotpluggable: _,
         image,
         image_pin,
         size,
@@ -65,6 +66,15 @@ pub(super) fn claim_of_medium(machine: &str, cdrom: &NormalizedCdrom) -> String 
     };
     digits.truncate(MEDIUM_DIGITS);
     format!("{}-{digits}", names::claim(machine, name))
+}
+
+/// Whether a claim has the name of a medium of this drive.
+pub(super) fn is_of_medium(machine: &str, drive: &str, claim: &str) -> bool {
+    let digits = claim.strip_prefix(&names::claim(machine, drive));
+    let digits = digits.and_then(|digits| digits.strip_prefix('-'));
+    digits.is_some_and(|digits| {
+        digits.len() == MEDIUM_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
 }
 
 fn disk_of_medium(cdrom: &NormalizedCdrom, image: &Image, size: Bytes) -> NormalizedDisk {

@@ -4,6 +4,12 @@
 //! a running Machine becomes one: the disks that a guest starts with are there from its first moment, and the Machines of
 //! earlier releases stay as they are. It has no position in the boot order, because the number of another device would
 //! change with it, which KubeVirt takes over at a restart only.
+//!
+//! Media are other: KubeVirt puts those that a guest starts with into their drives before it starts the guest, and a drive
+//! stays where it is, with its position in the boot order, while its medium changes. So every drive that a guest starts with
+//! is one whose media change while it runs. KubeVirt adds no drive to a running guest, and would refuse every change of its
+//! volumes while a medium waits for such a drive: one that is added to a running machine becomes one when the Machine is
+//! changed while it is off, and so do the drives of earlier releases.
 
 use std::collections::BTreeSet;
 
@@ -12,15 +18,21 @@ use crate::api::normalized::Normalized;
 use crate::normalize::{Merged, hotpluggable_in};
 use crate::rules::keeps_running;
 
-/// Names of the disks that KubeVirt may plug in and out: those of the stored block, or of that of a backup, and those that
-/// are added to a machine that runs and is to keep running.
+/// Names of the disks that KubeVirt may plug in and out, and of the CD-ROM drives whose media it may change: those of the
+/// stored block, or of that of a backup. Beside them, the disks that are added to a machine that runs and is to keep running,
+/// and all drives of one that is new or off.
 pub(crate) fn hotpluggable(
     merged: &Merged<'_>,
     stored: Option<&Normalized>,
     restored: Option<&Normalized>,
 ) -> BTreeSet<String> {
     let mut names = hotpluggable_in(stored.or(restored));
-    if let Some(stored) = stored.filter(|stored| keeps_running(stored, merged)) {
+    let runs = stored.filter(|stored| keeps_running(stored, merged));
+    if runs.is_none() && (stored.is_some() || restored.is_none()) {
+        let drives = merged.cdroms.iter().filter_map(|item| item.name().value);
+        names.extend(drives.map(str::to_owned));
+    }
+    if let Some(stored) = runs {
         let known: BTreeSet<_> = stored.all_disks().iter().map(|disk| disk.name()).collect();
         let disks = merged.disks.iter().filter_map(|item| item.name().value);
         let added = disks.filter(|name| !known.contains(name));

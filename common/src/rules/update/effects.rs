@@ -111,6 +111,7 @@ effects! {
     // KubeVirt plugs in and out with a feature gate, see `Warnings::offers`.
     Disk              "disks[].name"                LiveOrRestart        LiveOrRestart,
     DiskRemove        "disks[].remove"              LiveOrRestart        LiveOrRestart,
+    // The guest has the new size at once; on KubeVirt before 1.8 with a feature gate, see `Warnings::offers`.
     DiskSize          "disks[].size"                Grow                 Grow,
     DiskBus           "disks[].bus"                 Restart              Restart,
     DiskSerial        "disks[].serial"              Restart              Restart,
@@ -132,10 +133,11 @@ effects! {
     NicAddresses      "networks[].ipAddresses"      NewInstance          NewInstance,
     BootOrder         "bootOrder"                   Restart              Restart,
     Cdrom             "cdroms[].name"               Restart              Restart,
-    CdromImage        "cdroms[].image"              Restart              Live,
-    // A libvirt host reads the image in place, so these fields of an imported volume are unused.
-    CdromSize         "cdroms[].size"               Restart              Nothing,
-    CdromStorageClass "cdroms[].storageClass"       Restart              Nothing,
+    // KubeVirt changes media with a feature gate, see `Warnings::offers`, in drives that are `hotpluggable`.
+    CdromImage        "cdroms[].image"              LiveOrRestart        Live,
+    // The image is imported anew. A libvirt host reads it in place, so these fields of an imported volume are unused.
+    CdromSize         "cdroms[].size"               LiveOrRestart        Nothing,
+    CdromStorageClass "cdroms[].storageClass"       LiveOrRestart        Nothing,
     // A new content is a new instance id in the seed, so cloud-init acts on it at the next start.
     UserData          "cloudInit.userData"          NewInstance          Restart,
     NetworkData       "cloudInit.networkData"       NewInstance          Restart,

@@ -19,6 +19,7 @@ pub(super) mod kept;
 mod pending;
 pub(super) mod refused;
 mod sizes;
+mod volumes;
 pub(super) mod warnings;
 
 pub use effects::{Effect, Field};

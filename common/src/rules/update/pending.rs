@@ -20,7 +20,10 @@ pub fn pending_action(backend: Backend, field: &str, in_progress: bool) -> Pendi
     );
     match (backend, field) {
         _ if !(may_be_live && in_progress) => PendingAction::Restart,
-        (Backend::Libvirt, _) | (Backend::Kubevirt, Some(Field::Disk)) => PendingAction::HotPlug,
+        (Backend::Libvirt, _)
+        | (Backend::Kubevirt, Some(Field::Disk | Field::DiskSize | Field::CdromImage)) => {
+            PendingAction::HotPlug
+        }
         (Backend::Kubevirt, _) => PendingAction::LiveMigration,
     }
 }
@@ -73,6 +76,7 @@ fn changed_field(path: &str) -> Option<Field> {
         ("cloudInit.secretRef", _) => Field::UserDataSecret,
         ("cloudInit.networkDataSecretRef", _) => Field::NetworkDataSecret,
         ("disks", Some("")) => Field::Disk,
+        ("disks", Some(".size")) => Field::DiskSize,
         ("disks", Some(".bus")) => Field::DiskBus,
         ("disks", Some(".serial")) => Field::DiskSerial,
         ("disks", Some(".shareable")) => Field::DiskShareable,
@@ -110,6 +114,7 @@ mod tests {
             ("probes.readiness", Restart, HotPlug),
             ("probes.liveness", Restart, Restart),
             ("disks[data]", HotPlug, HotPlug),
+            ("disks[data].size", HotPlug, HotPlug),
             ("disks[data].bus", Restart, Restart),
             ("disks[data].serial", Restart, Restart),
             ("disks[data].shareable", Restart, Restart),
@@ -121,7 +126,7 @@ mod tests {
             ("display.video", Restart, Restart),
             ("console.log", Restart, Restart),
             ("cdroms[iso]", Restart, Restart),
-            ("cdroms[iso].image", Restart, HotPlug),
+            ("cdroms[iso].image", HotPlug, HotPlug),
             ("firmware.persistent", Restart, HotPlug),
             ("tpm", Restart, Restart),
             ("clock.timezone", Restart, Restart),

@@ -3,22 +3,21 @@
 use std::fmt::Display;
 
 use crate::api::choice::{Backend, Choice as _, DisplayType, MachineType, PowerState, VideoModel};
-use crate::api::machine::{Cdrom, CloudInit, Network};
-use crate::api::normalized::{AnyDisk, Normalized, NormalizedCdrom, NormalizedNetwork};
-use crate::catalog::{DECLARATIVE_HOTPLUG, KubevirtRow};
+use crate::api::machine::{CloudInit, Network};
+use crate::api::normalized::{Normalized, NormalizedCdrom, NormalizedNetwork};
+use crate::catalog::{DECLARATIVE_HOTPLUG, EXPAND_DISKS, KubevirtRow};
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::{Item, Merged, Named};
 use crate::render::libvirt::hotplug;
-use crate::rules::disks::existing;
 use crate::rules::growth::{self, Obstacle};
 use crate::rules::nic_addresses::written;
 use crate::rules::rule::{Check, Update, rules};
 use crate::rules::{display, networks};
 use crate::violation::Findings;
-use crate::words::quoted;
 
 use super::effects::{Effect, Field};
+use super::volumes::{self, find_disk};
 use super::{hardware, sizes};
 
 rules! {
@@ -51,7 +50,7 @@ fn at_restart(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
     sizes::warn(merged, old, new, &mut warnings);
     display(merged, old, new, &mut warnings);
     hardware::warn(merged, old, new, &mut warnings);
-    disks(merged, old, new, &mut warnings);
+    volumes::warn(merged, old, new, &mut warnings);
     nics(merged, old, new, &mut warnings);
     boot_order(merged, old, new, &mut warnings);
     for (field, _) in cloud_init(update)
@@ -71,6 +70,7 @@ pub(crate) fn warn_of_annotations(old: &Normalized, new: &Normalized, findings: 
         let mut warnings = Warnings {
             backend: new.backend,
             kubevirt: None,
+            growth: When::IfBackendCan,
             findings,
         };
         hardware::annotations(old, new, &mut warnings);
@@ -109,20 +109,28 @@ fn time_of_growth(update: &Update<'_>, new: &Normalized) -> When {
 }
 
 impl Warnings<'_> {
+    /// Whether the installed KubeVirt applies a change of a field to a running guest that can take it. `None`: that is
+    /// not known, or depends on the guest.
+    pub(super) fn offers(&self, field: Field) -> Option<bool> {
+        match field {
+            Field::Disk | Field::CdromImage | Field::CdromSize | Field::CdromStorageClass => {
+                self.kubevirt?.offers(&DECLARATIVE_HOTPLUG)
+            }
+            Field::DiskSize => self.kubevirt?.offers(&EXPAND_DISKS),
+            _ => None,
+        }
+    }
+
     /// When the backend applies a change of a field to a running guest that can take it.
     fn when(&self, field: Field) -> When {
         match (self.backend, field) {
             (Backend::Libvirt, _) => When::AtOnce,
-            (Backend::Kubevirt, Field::Disk) => {
-                let offers = |row: &KubevirtRow| row.offers(&DECLARATIVE_HOTPLUG);
-                match self.kubevirt.and_then(offers) {
-                    Some(true) => When::AtOnce,
-                    Some(false) => When::Later(AT_RESTART.to_owned()),
-                    None => When::IfBackendCan,
-                }
-            }
             (Backend::Kubevirt, Field::Sockets | Field::MemorySize) => self.growth.clone(),
-            (Backend::Kubevirt, _) => When::IfBackendCan,
+            (Backend::Kubevirt, _) => match self.offers(field) {
+                Some(true) => When::AtOnce,
+                Some(false) => When::Later(AT_RESTART.to_owned()),
+                None => When::IfBackendCan,
+            },
         }
     }
 
@@ -131,6 +139,12 @@ impl Warnings<'_> {
     pub(super) fn add(&mut self, field: Field, path: FieldPath, fits: bool, what: &str) {
         let when = match (field.effect(self.backend), self.when(field)) {
             (Effect::LiveOrRestart, When::AtOnce) if fits => return,
+            (Effect::Grow, When::Later(_)) if fits => {
+                "now, and in the guest at the next restart".to_owned()
+            }
+            (Effect::Grow, When::Later(_)) => {
+                "now, but in the guest only at a restart with KubeVirt's feature gate ExpandDisks, which is not enabled on this cluster".to_owned()
+            }
             // Most of it takes a live migration, which the cluster may not allow.
             (Effect::LiveOrRestart, When::IfBackendCan) if fits => {
                 "at once if the backend can, else at the next restart".to_owned()
@@ -152,6 +166,11 @@ impl Warnings<'_> {
         self.findings.warn(Code::RestartRequired, &text);
     }
 
+    /// Adds a note beside the warnings.
+    pub(super) fn note(&mut self, text: &str) {
+        self.findings.note(text);
+    }
+
     pub(super) fn field<T: PartialEq + Display>(
         &mut self,
         field: Field,
@@ -166,7 +185,7 @@ impl Warnings<'_> {
     }
 
     /// Items of a list that are added or removed, each with whether the running guest can take it.
-    fn items<T: Named>(
+    pub(super) fn items<T: Named>(
         &mut self,
         field: Field,
         list: &'static str,
@@ -209,16 +228,6 @@ fn display(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &m
     warnings.field(Field::ConsoleLog, path, (log(old), log(new)), false);
 }
 
-/// The disks of a block, each with whether it can be plugged into the guest of `running`.
-fn pluggable_disks<'b>(block: &'b Normalized, running: &Normalized) -> Vec<(&'b str, bool)> {
-    let fits = |disk: AnyDisk<'_>| match block.backend {
-        Backend::Kubevirt => disk.is_hotpluggable(),
-        Backend::Libvirt => hotplug::takes_disk(disk.bus().as_str(), running.features.acpi),
-    };
-    let disks = block.all_disks().into_iter();
-    disks.map(|disk| (disk.name(), fits(disk))).collect()
-}
-
 /// The network cards of a block, each with whether it can be plugged into the guest of `running`, or out of it if
 /// `leaves`.
 fn pluggable_nics<'b>(
@@ -234,74 +243,6 @@ fn pluggable_nics<'b>(
     };
     let nics = block.networks.iter();
     nics.map(|nic| (nic.name.as_str(), fits(nic))).collect()
-}
-
-fn find_disk<'b>(block: &'b Normalized, name: &str) -> Option<AnyDisk<'b>> {
-    let mut disks = block.all_disks().into_iter();
-    disks.find(|disk| disk.name() == name)
-}
-
-fn drives(block: &Normalized) -> Vec<(&str, bool)> {
-    let drives = block.cdroms.iter();
-    drives.map(|cdrom| (cdrom.name.as_str(), false)).collect()
-}
-
-fn disks(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
-    let [was, is] = [old, new].map(|block| pluggable_disks(block, old));
-    warnings.items(Field::Disk, "disks", &merged.disks, &was, &is);
-    for item in &merged.disks {
-        let name = item.name().value;
-        let same = |block| find_disk(block, name?);
-        if let Some((was, is)) = same(old).zip(same(new)) {
-            let bus = item.pick("bus", |disk| disk.bus.as_deref());
-            warnings.field(Field::DiskBus, bus.path, (was.bus(), is.bus()), false);
-            let serial = item.pick("serial", |disk| disk.serial.as_deref());
-            let serials = [was, is].map(|disk| disk.serial().unwrap_or("none"));
-            warnings.field(Field::DiskSerial, serial.path, serials.into(), false);
-            let shareable = existing::shareable(item);
-            let shared = (was.is_shareable(), is.is_shareable());
-            warnings.field(Field::DiskShareable, shareable.path, shared, false);
-        }
-    }
-    let [was, is] = [old, new].map(drives);
-    warnings.items(Field::Cdrom, "cdroms", &merged.cdroms, &was, &is);
-    for item in &merged.cdroms {
-        let same = |cdrom: &&NormalizedCdrom| item.name().value == Some(cdrom.name.as_str());
-        let both = old
-            .cdroms
-            .iter()
-            .find(same)
-            .zip(new.cdroms.iter().find(same));
-        if let Some((was, is)) = both {
-            medium(item, was, is, warnings);
-        }
-    }
-}
-
-fn medium(
-    item: &Item<'_, Cdrom>,
-    was: &NormalizedCdrom,
-    is: &NormalizedCdrom,
-    warnings: &mut Warnings<'_>,
-) {
-    if was.image != is.image {
-        let image = item.pick("image", |cdrom| cdrom.image.as_ref());
-        let what = format!("the medium in '{}' changes", is.name);
-        warnings.add(Field::CdromImage, image.path, false, &what);
-    }
-    if let Some(sizes) = was.size.zip(is.size) {
-        let size = item.pick("size", |cdrom| cdrom.size.as_ref());
-        warnings.field(Field::CdromSize, size.path, sizes, false);
-    }
-    let classes = was
-        .storage_class
-        .as_deref()
-        .zip(is.storage_class.as_deref());
-    if let Some((was, is)) = classes {
-        let class = item.pick("storageClass", |cdrom| cdrom.storage_class.as_ref());
-        let classes = (quoted(was), quoted(is));
-        warnings.field(Field::CdromStorageClass, class.path, classes, false);
-    }
 }
 
 fn nics(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {

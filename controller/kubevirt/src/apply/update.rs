@@ -122,10 +122,13 @@ fn keep_plugged_in(machine: &str, body: &mut Value, live: &Value) {
         .filter(|volume| is_foreign(volume) && !named(&ours, volume))
         .collect();
     let disks = of(body, DISKS).into_iter();
-    let disks = disks.filter(|disk| !named(&plugged, disk));
+    // A drive in which others have put a medium is the Machine's own.
+    let disks = disks.filter(|disk| disk["cdrom"].is_object() || !named(&plugged, disk));
+    let mut disks: Vec<_> = disks.collect();
     let more = of(live, DISKS).into_iter();
-    let more = more.filter(|disk| named(&present, disk));
-    let disks: Vec<_> = disks.chain(more).collect();
+    let more = more.filter(|disk| named(&present, disk) && !named(&disks, disk));
+    let more: Vec<_> = more.collect();
+    disks.extend(more);
     if let Some(list) = body.pointer_mut(DISKS) {
         *list = json!(disks);
     }

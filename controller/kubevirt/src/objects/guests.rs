@@ -159,9 +159,15 @@ resource!(
 );
 
 impl Instance {
-    /// Whether the guest has this claim as a disk.
+    /// Whether the guest has this claim as a disk, or is on the way to have it no more: a volume that is plugged out leaves
+    /// the status last.
     pub(crate) fn uses(&self, claim: &str) -> bool {
-        names_claim(&self.spec, claim)
+        let mut volumes = self.status.volume_status.iter();
+        let is_of_claim = |volume: &InstanceVolume| {
+            let info = volume.persistent_volume_claim_info.as_ref();
+            info.is_some_and(|info| info.claim_name == claim)
+        };
+        names_claim(&self.spec, claim) || volumes.any(is_of_claim)
     }
 
     /// Whether the guest ended without a failure: it shut itself down, or the pod was deleted or evicted while the guest ran.
@@ -261,6 +267,16 @@ pub(crate) struct InstanceVolume {
     pub(crate) memory_dump_volume: Option<Present>,
     /// How far a plugged-in volume has come on its way into the guest; `Ready`: the guest has it.
     pub(crate) phase: String,
+    /// The claim of the volume, once KubeVirt has reported it.
+    #[serde(deserialize_with = "lenient")]
+    pub(crate) persistent_volume_claim_info: Option<InstanceClaim>,
+}
+
+/// The claim of a volume of a running guest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct InstanceClaim {
+    pub(crate) claim_name: String,
 }
 
 impl InstanceVolume {

@@ -72,7 +72,7 @@ mod tests {
             &json!({"spec": guest, "status": {
                 "phase": "Running", "nodeName": "node-1", "guestOSInfo": {"name": "Fedora", "kernelRelease": "6"},
                 "interfaces": [{"name": "a", "mac": "02:00:00:00:00:01", "ipAddresses": ["10.0.0.1"], "infoSource": "domain", "podInterfaceName": "eth0"}],
-                "volumeStatus": [{"name": "a", "hotplugVolume": {}}], "evacuationNodeName": "node-1",
+                "volumeStatus": [{"name": "a", "hotplugVolume": {}, "persistentVolumeClaimInfo": {"claimName": "web-a"}}], "evacuationNodeName": "node-1",
                 "migrationState": {"completed": true, "failed": true, "failureReason": "f", "sourceNode": "a", "targetNode": "b"},
                 "conditions": conditions, "currentCPUTopology": {"sockets": 2}, "memory": {"guestCurrent": "1Gi"},
             }}),

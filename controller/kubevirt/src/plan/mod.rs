@@ -10,9 +10,11 @@
 //! exist.
 
 pub(crate) mod action;
+mod changes;
 mod create;
 mod delete;
 mod existing;
+mod guest_size;
 mod import;
 mod loss;
 mod migration;

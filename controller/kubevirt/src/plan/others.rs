@@ -10,7 +10,7 @@
 use common::api::choice::PowerState;
 use common::api::normalized::Normalized;
 use common::names;
-use common::render::kubevirt::types::{InstanceSpec, Template, Volume};
+use common::render::kubevirt::types::{Disk, InstanceSpec, Template, Volume};
 use controller_core::conditions::{Fault, ready};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
@@ -146,9 +146,14 @@ pub(crate) fn plugged_in<'a>(
 pub(crate) fn tolerate_plugged_in(machine: &str, desired: &mut Template, live: &VirtualMachine) {
     let (desired, live) = (&mut desired.spec, &live.spec.template.spec);
     let volumes: Vec<Volume> = plugged_in(machine, desired, live).cloned().collect();
+    let named = |disks: &[Disk], name: &str| disks.iter().any(|disk| disk.name == name);
+    let ours = &mut desired.domain.devices.disks;
     let disks = live.domain.devices.disks.iter();
-    let disks = disks.filter(|disk| volumes.iter().any(|volume| volume.name == disk.name));
-    desired.domain.devices.disks.extend(disks.cloned());
+    // A drive of the Machine in which others have put a medium is there already.
+    let more = disks.filter(|disk| !named(ours, &disk.name));
+    let more = more.filter(|disk| volumes.iter().any(|volume| volume.name == disk.name));
+    let more: Vec<_> = more.cloned().collect();
+    ours.extend(more);
     desired.volumes.extend(volumes);
 }
 
@@ -159,7 +164,9 @@ pub(crate) fn without_plugged_in(machine: &str, template: &Template) -> Template
     let volumes = std::mem::take(&mut spec.volumes).into_iter();
     let (others, ours): (Vec<_>, _) = volumes.partition(|volume| volume.is_foreign(machine));
     let is_ours = |name: &str| others.iter().all(|volume| volume.name != name);
-    spec.domain.devices.disks.retain(|disk| is_ours(&disk.name));
+    let disks = &mut spec.domain.devices.disks;
+    // Others plug in no drives.
+    disks.retain(|disk| disk.cdrom.is_some() || is_ours(&disk.name));
     spec.volumes = ours;
     template
 }

@@ -4,7 +4,6 @@
 //! `RestartRequired` names no fields, and it is also there for a card that was added and removed again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
 
 use common::api::choice::{Backend, Choice as _, WatchdogAction};
 use common::api::status::PendingChange;
@@ -17,6 +16,7 @@ use common::render::kubevirt::types::{
 };
 use common::rules::update::pending_action;
 
+use super::changes::Changes;
 use super::running::running;
 use crate::objects::{GuestPod, Instance};
 use controller_core::objects::Meta as _;
@@ -62,19 +62,22 @@ pub(super) fn pending(machine: &str, guest: &Guest<'_>, desired: &Template) -> V
         let most = cpu.max_sockets.unwrap_or(cpu.sockets);
         field != "cpu.sockets" || (cpu.sockets..=most).contains(&desired.spec.domain.cpu.sockets)
     };
+    // What the VirtualMachine and the instance have of it, they have as one that is plugged in.
     let can_plug = |field: &str| {
-        let is_plugged =
-            |volume: &Volume| volume.is_plugged_in() && field == format!("disks[{}]", volume.name);
-        plugs_disks
-            && [&desired.spec, &runs]
-                .iter()
-                .any(|it| it.volumes.iter().any(is_plugged))
+        let volumes = [&desired.spec, &instance.spec].map(|spec| {
+            let mut volumes = spec.volumes.iter();
+            volumes.find(|volume| changes_with(volume, field))
+        });
+        let mut volumes = volumes.into_iter().flatten().peekable();
+        plugs_disks && volumes.peek().is_some() && volumes.all(Volume::is_plugged_in)
     };
     for change in &mut list {
         let can_apply =
             can_migrate && fits(&change.field) && !(refuses && missing.contains(&change.field));
         // KubeVirt plugs disks in and out without a migration, also while it applies nothing else.
-        let in_progress = if change.field.ends_with(']') && change.field.starts_with("disks[") {
+        let is_plugged = change.field.starts_with("disks[") && change.field.ends_with(']')
+            || change.field.starts_with("cdroms[") && change.field.ends_with(MEDIUM);
+        let in_progress = if is_plugged {
             can_plug(&change.field)
         } else {
             can_apply
@@ -85,6 +88,15 @@ pub(super) fn pending(machine: &str, guest: &Guest<'_>, desired: &Template) -> V
     list.extend(secrets(instance, desired));
     list.extend(started_with(instance, desired));
     list
+}
+
+/// End of the field of a medium.
+const MEDIUM: &str = "].image";
+
+/// Whether a change of this field, of a disk or of a medium, is one of this volume.
+fn changes_with(volume: &Volume, field: &str) -> bool {
+    let name = &volume.name;
+    field == format!("disks[{name}]") || field == format!("cdroms[{name}{MEDIUM}")
 }
 
 /// The group, the labels, the CPU model and the affinity that the guest was started with.
@@ -143,12 +155,8 @@ fn secrets(runs: &Instance, desired: &Template) -> Vec<PendingChange> {
 fn changes(runs: &InstanceSpec, desired: &InstanceSpec) -> Vec<PendingChange> {
     let mut changes = Changes::default();
     hardware(&mut changes, &runs.domain, &desired.domain);
-    changes.items(
-        "disks",
-        (&disks(runs), &disks(desired)),
-        |disk| &disk.name,
-        disk,
-    );
+    let [has, wanted] = [runs, desired].map(|spec| disks_in(spec, "disks"));
+    changes.items("disks", (&has, &wanted), |disk| &disk.name, disk);
     media(&mut changes, runs, desired);
     changes.items(
         "networks",
@@ -211,26 +219,36 @@ fn changes(runs: &InstanceSpec, desired: &InstanceSpec) -> Vec<PendingChange> {
     changes.list
 }
 
-/// The disks of the block.
-fn disks(spec: &InstanceSpec) -> Vec<Disk> {
+/// The disks that are in this list of the block: `disks` or `cdroms`.
+fn disks_in(spec: &InstanceSpec, list: &str) -> Vec<Disk> {
     let disks = spec.domain.devices.disks.iter();
     let ours = disks.filter(|disk| disk.name != names::CLOUD_INIT_DISK);
-    ours.cloned().collect()
+    ours.filter(|disk| list_of(disk) == list).cloned().collect()
 }
 
-/// The medium in a drive is identified by its claim.
-fn media(changes: &mut Changes, runs: &InstanceSpec, desired: &InstanceSpec) {
-    let claim = |volume: &Volume| {
-        let source = volume.persistent_volume_claim.as_ref()?;
-        Some(source.claim_name.clone())
-    };
-    for wanted in &desired.volumes {
-        let same = |volume: &&Volume| volume.name == wanted.name;
-        let runs = runs.volumes.iter().find(same).and_then(claim);
-        if let Some((runs, wanted_now)) = runs.zip(claim(wanted)) {
-            changes.field(&format!("cdroms[{}].image", wanted.name), runs, wanted_now);
-        }
+/// The list of the block that a disk is in.
+fn list_of(disk: &Disk) -> &'static str {
+    if disk.cdrom.is_some() {
+        "cdroms"
+    } else {
+        "disks"
     }
+}
+
+/// Drives, and the media in them, which are identified by their claims.
+fn media(changes: &mut Changes, runs: &InstanceSpec, desired: &InstanceSpec) {
+    let claim = |spec: &InstanceSpec, drive: &str| {
+        let mut volumes = spec.volumes.iter();
+        let volume = volumes.find(|volume| volume.name == drive);
+        let claim = volume.and_then(Volume::claim);
+        claim.unwrap_or("none").to_owned()
+    };
+    let [drives, wanted] = [runs, desired].map(|spec| disks_in(spec, "cdroms"));
+    let compare = |changes: &mut Changes, path: &str, drive: &Disk, _: &Disk| {
+        let (runs, wanted) = (claim(runs, &drive.name), claim(desired, &drive.name));
+        changes.field(&format!("{path}.image"), runs, wanted);
+    };
+    changes.items("cdroms", (&drives, &wanted), |drive| &drive.name, compare);
 }
 
 fn hardware(changes: &mut Changes, runs: &Domain, desired: &Domain) {
@@ -404,8 +422,12 @@ fn boot_order(changes: &mut Changes, runs: &InstanceSpec, desired: &InstanceSpec
 
 /// Position in the boot order of each disk and network card, by its path in the block.
 fn boot_numbers(spec: &InstanceSpec) -> BTreeMap<String, Option<u32>> {
-    let disks = disks(spec).into_iter();
-    let disks = disks.map(|disk| (format!("disks[{}]", disk.name), disk.boot_order));
+    let disks = ["disks", "cdroms"].into_iter();
+    let disks = disks.flat_map(|list| disks_in(spec, list));
+    let disks = disks.map(|disk| {
+        let path = format!("{}[{}]", list_of(&disk), disk.name);
+        (path, disk.boot_order)
+    });
     let cards = spec.domain.devices.interfaces.iter();
     let cards = cards.map(|card| (format!("networks[{}]", card.name), card.boot_order));
     disks.chain(cards).collect()
@@ -414,47 +436,4 @@ fn boot_numbers(spec: &InstanceSpec) -> BTreeMap<String, Option<u32>> {
 fn attachment(network: &Network) -> &str {
     let multus = network.multus.as_ref();
     multus.map_or("pod", |multus| &multus.network_name)
-}
-
-#[derive(Debug, Default)]
-struct Changes {
-    list: Vec<PendingChange>,
-}
-
-impl Changes {
-    /// Adds a field that a restart brings into effect, if it differs.
-    fn field(&mut self, field: &str, current: impl Display, desired: impl Display) {
-        let (current, desired) = (current.to_string(), desired.to_string());
-        if current != desired {
-            let action = pending_action(Backend::Kubevirt, field, false);
-            self.list.push(PendingChange {
-                field: field.to_owned(),
-                current,
-                desired,
-                action: action.as_str().to_owned(),
-            });
-        }
-    }
-
-    /// Compares lists of named items: added, removed and changed ones.
-    fn items<T>(
-        &mut self,
-        list: &str,
-        (runs, desired): (&[T], &[T]),
-        name: impl Fn(&T) -> &str,
-        compare: impl Fn(&mut Self, &str, &T, &T),
-    ) {
-        for item in runs {
-            if !desired.iter().any(|wanted| name(wanted) == name(item)) {
-                self.field(&format!("{list}[{}]", name(item)), "present", "absent");
-            }
-        }
-        for item in desired {
-            let path = format!("{list}[{}]", name(item));
-            match runs.iter().find(|running| name(running) == name(item)) {
-                Some(running) => compare(self, &path, running, item),
-                None => self.field(&path, "absent", "present"),
-            }
-        }
-    }
 }

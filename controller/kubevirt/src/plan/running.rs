@@ -4,7 +4,7 @@
 //! VirtualMachine ─▶ instance ─▶ the running guest
 //!                    │            the rest, as it was started
 //!                    ├▶ sockets, memory       at once, or by a migration: `currentCPUTopology`, `memory.guestCurrent`
-//!                    ├▶ disks that are plugged in or out   a moment later: `volumeStatus`
+//!                    ├▶ disks and media that are plugged in or out   a moment later: `volumeStatus`
 //!                    ├▶ network cards         by a migration (`MigrationRequired`)
 //!                    └▶ networks, node labels by a migration: they are those of the pod until then
 //! ```
@@ -149,6 +149,8 @@ fn plugged_volumes(
     let volumes = std::mem::take(&mut runs.volumes).into_iter();
     let (left_out, kept): (Vec<_>, _) = volumes.partition(is_left_out);
     let has = |name: &str| left_out.iter().all(|volume| volume.name != name);
-    runs.domain.devices.disks.retain(|disk| has(&disk.name));
+    // A drive stays without its medium.
+    let disks = &mut runs.domain.devices.disks;
+    disks.retain(|disk| disk.cdrom.is_some() || has(&disk.name));
     runs.volumes = kept;
 }

@@ -10,6 +10,7 @@ use common::render::kubevirt::{Volume, volumes};
 
 use super::action::{Action, ClaimPatch};
 use super::existing::{IN_USE, existing_disks};
+use super::guest_size;
 use super::import::{self, Stage};
 use super::loss::{deleted_before_use, deleted_in_use, is_lost, lost, recreated};
 use super::observed::Observed;
@@ -157,7 +158,7 @@ fn provide(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Resul
             return Err(conflict(machine, &volume.claim, disk, claim));
         }
     }
-    let mut actions: Vec<_> = annotate(machine, disk, claim)
+    let mut actions: Vec<_> = annotate(machine, disk, claim, observed)
         .map(Action::PatchClaim)
         .into_iter()
         .collect();
@@ -266,7 +267,12 @@ fn conflict(machine: &Machine, name: &str, disk: &NormalizedDisk, claim: &Claim)
 }
 
 /// The patch that sets the Machine's annotations on a claim; `None` if it has them.
-fn annotate(machine: &Machine, disk: &NormalizedDisk, claim: &Claim) -> Option<ClaimPatch> {
+fn annotate(
+    machine: &Machine,
+    disk: &NormalizedDisk,
+    claim: &Claim,
+    observed: &Observed,
+) -> Option<ClaimPatch> {
     let mut patch = patch_of(claim);
     let wanted = [
         (names::ANNOTATION_MACHINE_UID, machine.uid()),
@@ -280,11 +286,16 @@ fn annotate(machine: &Machine, disk: &NormalizedDisk, claim: &Claim) -> Option<C
             patch.annotations.insert(key, Some(value.to_owned()));
         }
     }
-    if claim.annotation(names::ANNOTATION_RETAINED_FROM).is_some() {
-        patch
-            .annotations
-            .insert(names::ANNOTATION_RETAINED_FROM, None);
-    }
+    let is_retained = claim.annotation(names::ANNOTATION_RETAINED_FROM).is_some();
+    let unused = [
+        (names::ANNOTATION_RETAINED_FROM, is_retained),
+        (
+            names::ANNOTATION_SIZE_IN_GUEST,
+            guest_size::is_outdated(claim, observed),
+        ),
+    ];
+    let unused = unused.into_iter().filter(|(_, is_unused)| *is_unused);
+    patch.annotations.extend(unused.map(|(key, _)| (key, None)));
     (!patch.annotations.is_empty()).then_some(patch)
 }
 
@@ -306,9 +317,14 @@ fn size(disk: &NormalizedDisk, claim: &Claim, observed: &Observed) -> Size {
             Size::Fixed(Fault::new("VolumeExpansionNotAllowed", message))
         });
     }
-    let patch = (requested < disk.size).then(|| ClaimPatch {
-        storage: Some(disk.size.to_string()),
-        ..patch_of(claim)
+    let patch = (requested < disk.size).then(|| {
+        let record = guest_size::record(claim, requested, observed);
+        let record = record.map(|size| (names::ANNOTATION_SIZE_IN_GUEST, Some(size)));
+        ClaimPatch {
+            storage: Some(disk.size.to_string()),
+            annotations: record.into_iter().collect(),
+            ..patch_of(claim)
+        }
     });
     let message = lacks.map(|has| {
         let (name, progress) = (claim.name(), progress(claim));

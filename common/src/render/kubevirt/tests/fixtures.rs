@@ -176,6 +176,7 @@ pub(super) fn storage() -> Vec<(Vec<NormalizedDisk>, Vec<NormalizedCdrom>)> {
         },
     ];
     let cdrom = |name: &str, image: Option<Image>, boot_order| NormalizedCdrom {
+        hotpluggable: false,
         image_pin: None,
         name: name.into(),
         boot_order,
@@ -183,9 +184,15 @@ pub(super) fn storage() -> Vec<(Vec<NormalizedDisk>, Vec<NormalizedCdrom>)> {
         storage_class: image.is_some().then(|| "standard".into()),
         image,
     };
+    let swappable = |cdrom: NormalizedCdrom| NormalizedCdrom {
+        hotpluggable: true,
+        ..cdrom
+    };
     let drives = vec![
-        cdrom("installer", Some(image), Some(2)),
-        cdrom("empty", None, None),
+        cdrom("installer", Some(image.clone()), Some(2)),
+        swappable(cdrom("tools", Some(image), Some(3))),
+        swappable(cdrom("empty", None, Some(4))),
+        cdrom("added", None, None),
     ];
     let sata_root = NormalizedDisk {
         bus: DiskBus::Sata,

@@ -107,6 +107,7 @@ fn an_image_that_cdi_can_import_renders_to_a_data_volume() {
             })
             .collect(),
         cdroms: vec![NormalizedCdrom {
+            hotpluggable: false,
             image_pin: None,
             name: "installer".into(),
             boot_order: None,

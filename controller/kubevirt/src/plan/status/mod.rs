@@ -21,6 +21,7 @@ use self::inputs::StatusInputs;
 use self::live::{LiveGuest, phase, volumes};
 use self::mirrored::mirrored;
 use super::action::{Action, Plan};
+use super::guest_size;
 use super::observed::Observed;
 use super::pending::{Guest, pending};
 use crate::objects::find_condition;
@@ -125,7 +126,7 @@ fn pending_changes(
     observed: &Observed,
 ) -> Vec<PendingChange> {
     let runs = |block: &&Normalized| block.power_state == PowerState::Running;
-    let (Some(vm), Some(guest), Some(desired), Some(_)) = (
+    let (Some(vm), Some(guest), Some(desired), Some(block)) = (
         live.vm,
         live.guest(),
         &inputs.desired,
@@ -140,7 +141,9 @@ fn pending_changes(
         refuses: find_condition(&vm.status.conditions, "RestartRequired", "True").is_some(),
         plugs_disks: settings.and_then(|it| it.offers(&DECLARATIVE_HOTPLUG)) == Some(true),
     };
-    pending(vm.name(), &guest, desired)
+    let mut changes = pending(vm.name(), &guest, desired);
+    changes.extend(guest_size::pending(vm.name(), block, observed));
+    changes
 }
 
 /// The last status written, updated by what was observed of a Machine under deletion.

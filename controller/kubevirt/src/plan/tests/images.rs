@@ -347,6 +347,7 @@ fn a_claim_whose_data_volume_is_gone_is_no_disk() {
 fn a_changed_medium_gets_a_claim_of_its_own() {
     let mut block = block();
     block.cdroms = vec![NormalizedCdrom {
+        hotpluggable: false,
         image_pin: None,
         boot_order: None,
         image: Some(image("https://images.example.com/debian.iso")),

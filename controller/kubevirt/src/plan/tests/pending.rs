@@ -21,12 +21,18 @@ use crate::objects::{ForeignCondition, GuestPod};
 use controller_core::fixtures::{block, disk, machine, nic};
 use controller_core::objects::Cacheable as _;
 
-fn running() -> FakeCluster {
+pub(super) fn running() -> FakeCluster {
     let mut environment = FakeCluster::new(machine(block()));
     environment.add_network("prod", "br0");
     environment.add_network("test", "br1");
     environment.settle();
     environment
+}
+
+/// The settings of a KubeVirt of this version with these feature gates.
+pub(super) fn kubevirt(version: &str, gates: &[&str]) -> KubevirtRow {
+    let spec = json!({"configuration": {"developerConfiguration": {"featureGates": gates}}});
+    KubevirtRow::new(&spec, &json!({"observedKubeVirtVersion": version}))
 }
 
 fn kubevirt_says(kind: &str, status: &str, message: &str) -> ForeignCondition {
@@ -56,7 +62,7 @@ fn take_over(environment: &mut FakeCluster, conditions: Vec<ForeignCondition>) {
     instance.status.conditions = conditions;
 }
 
-fn pending(environment: &FakeCluster) -> Vec<[&str; 4]> {
+pub(super) fn pending(environment: &FakeCluster) -> Vec<[&str; 4]> {
     let changes = environment.machine().status.pending_changes.iter();
     changes
         .map(|it| [&*it.field, &*it.current, &*it.desired, &*it.action])
@@ -608,12 +614,8 @@ fn plug(environment: &mut FakeCluster, phase: Option<&str>) {
 
 #[test]
 fn a_disk_that_is_plugged_in_or_out_is_pending_until_the_guest_has_it_or_not() {
-    let gates = |gates: &serde_json::Value| {
-        let spec = json!({"configuration": {"developerConfiguration": {"featureGates": gates}}});
-        KubevirtRow::new(&spec, &json!({"observedKubeVirtVersion": "v1.8.4"}))
-    };
-    let on = gates(&json!(["DeclarativeHotplugVolumes"]));
-    let off = gates(&json!([]));
+    let on = kubevirt("v1.8.4", &["DeclarativeHotplugVolumes"]);
+    let off = kubevirt("v1.8.4", &[]);
     let mut environment = running();
     environment.settings = Some(on.clone());
     edit(&mut environment, |block| {

@@ -88,6 +88,7 @@ fn a_disk_that_is_not_made_and_a_medium_that_is_fetched_keep_no_guest_off() {
     env.edit(|block| {
         block.cpu.cores = 4;
         block.cdroms.push(NormalizedCdrom {
+            hotpluggable: false,
             image_pin: None,
             boot_order: None,
             name: "iso".into(),

@@ -50,6 +50,7 @@ fn the_disk_of_another_machine_is_neither_copied_nor_put_into_a_drive() {
     }
     let mut block = block();
     block.cdroms.push(NormalizedCdrom {
+        hotpluggable: false,
         image_pin: None,
         boot_order: None,
         name: "iso".into(),
