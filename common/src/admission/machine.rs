@@ -444,6 +444,13 @@ fn backends(
     (pinned, chosen.unwrap_or(pinned))
 }
 
+/// The stored pin, if it is of the template that was chosen.
+fn kept_pin(stored: Option<&TemplatePin>, chosen: &TemplateChoice) -> Option<TemplatePin> {
+    let is_chosen =
+        |pin: &&TemplatePin| matches!(chosen, TemplateChoice::Pinned(chosen) if **chosen == **pin);
+    stored.filter(is_chosen).cloned()
+}
+
 /// Resolves an intent: references → pins → block, with the findings of all rules. `restored` is the block
 /// that was sent with a new object and matches its intent, as in a restored backup.
 fn resolve(
@@ -461,8 +468,7 @@ fn resolve(
     } = *environment;
     let intent = object.intent();
     let old_block = old.and_then(|old| old.block.as_ref());
-    let old_pin = old_block.and_then(|block| block.template.as_ref());
-    let restored_pin = restored.and_then(|block| block.template.as_ref());
+    let [old_pin, restored_pin] = [old_block, restored].map(|block| block?.template.as_ref());
     let request = TemplateRequest {
         intent: &intent,
         refresh: object.metadata.refresh(),
@@ -485,9 +491,7 @@ fn resolve(
     let policies = rules::policies_of(namespace, catalog, findings);
     let annotations = rules::carried_annotations(&policies, object.metadata.other_annotations());
     let kept = KeptPins {
-        template: old_pin
-            .filter(|pin| matches!(&template, TemplateChoice::Pinned(chosen) if **chosen == **pin))
-            .cloned(),
+        template: kept_pin(old_pin, &template),
         backend: stored_backend,
         storage_classes,
         reclaim_policies,

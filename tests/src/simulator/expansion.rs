@@ -42,9 +42,27 @@ pub(super) async fn grown(
     if !context.expands_disks.load(Ordering::Relaxed) {
         return Ok(());
     }
+    let Some(size) = size(context, claim) else {
+        return Ok(());
+    };
+    // Two claims may grow at the same time.
+    loop {
+        match report(context, machine, claim, size).await {
+            Err(kube::Error::Api(status)) if status.is_conflict() => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Writes the size of a claim into the status of the instance, if that has not changed meanwhile.
+async fn report(
+    context: &Context,
+    machine: &str,
+    claim: &PersistentVolumeClaim,
+    size: u64,
+) -> Result<(), kube::Error> {
     let instances = context.api(&INSTANCE, &claim.namespace().unwrap_or_default());
-    let (Some(instance), Some(size)) = (instances.get_opt(machine).await?, size(context, claim))
-    else {
+    let Some(instance) = instances.get_opt(machine).await? else {
         return Ok(());
     };
     let name = claim.name_any();
@@ -55,8 +73,10 @@ pub(super) async fn grown(
         return Ok(());
     };
     volume["size"] = json!(size);
-    let status = json!({"volumeStatus": volumes});
-    merge(&instances, machine, &json!({"status": status})).await
+    let version = instance.resource_version();
+    let patch =
+        json!({"metadata": {"resourceVersion": version}, "status": {"volumeStatus": volumes}});
+    merge(&instances, machine, &patch).await
 }
 
 fn claim_of(volume: &Value) -> Option<&str> {

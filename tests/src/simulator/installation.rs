@@ -144,7 +144,7 @@ impl Simulator {
         .await?;
         self.context.plugs_volumes.store(plugs, Ordering::Relaxed);
         self.context.expands_disks.store(expands, Ordering::Relaxed);
-        let objects = self.context.api(&KUBEVIRT, NAME);
+        let objects = self.installation().await?;
         let developer = json!({"developerConfiguration": {"featureGates": gates}});
         let patch = Patch::Merge(json!({"spec": {"configuration": developer}}));
         let parameters = PatchParams::default();

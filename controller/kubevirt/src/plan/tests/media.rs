@@ -130,7 +130,7 @@ fn a_medium_waits_for_a_restart_without_the_gate_and_in_a_drive_of_an_earlier_re
     put(&mut environment, Some("debian"));
     plug(&mut environment, "Ready");
     edit(&mut environment, |block| {
-        block.cdroms[0].hotpluggable = true
+        block.cdroms[0].hotpluggable = true;
     });
     environment.settle();
     put(&mut environment, None);
