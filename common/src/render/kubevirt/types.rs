@@ -32,12 +32,13 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Reads only the annotations of this operator, so that those that KubeVirt adds are no difference.
-fn own_annotations<'de, D: Deserializer<'de>>(
+/// Reads only the annotations of this operator and those that a Machine can give its guest, so that those that KubeVirt
+/// adds are no difference.
+fn rendered_annotations<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, String>, D::Error> {
     let mut map = BTreeMap::<String, String>::deserialize(deserializer)?;
-    map.retain(|key, _| names::is_ours(key));
+    map.retain(|key, _| names::is_ours(key) || names::may_carry_annotation(key));
     Ok(map)
 }
 
@@ -111,7 +112,7 @@ objects! {
         /// Labels of the instance and of its pod.
         labels: BTreeMap<String, String>,
         /// Annotations of the instance and of its pod. KubeVirt adds others, which are not read.
-        #[serde(deserialize_with = "own_annotations")]
+        #[serde(deserialize_with = "rendered_annotations")]
         annotations: BTreeMap<String, String>,
     }
     /// Desired state of a `VirtualMachineInstance`.
