@@ -6,11 +6,12 @@
 
 use std::sync::{PoisonError, atomic::Ordering};
 
+use common::quantity::Bytes;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::{Context, guest::list, machine::INSTANCE, merge, storage::bytes};
+use super::{Context, guest::list, merge};
 
 /// Adds to the status of a guest that starts the sizes of its disks.
 pub(super) async fn started(
@@ -61,7 +62,7 @@ async fn report(
     claim: &PersistentVolumeClaim,
     size: u64,
 ) -> Result<(), kube::Error> {
-    let instances = context.api(&INSTANCE, &claim.namespace().unwrap_or_default());
+    let instances = context.instances(&claim.namespace().unwrap_or_default());
     let Some(instance) = instances.get_opt(machine).await? else {
         return Ok(());
     };
@@ -86,7 +87,7 @@ fn claim_of(volume: &Value) -> Option<&str> {
 /// The size that a guest has of a claim which it starts with, or which it is given now, in bytes.
 fn size(context: &Context, claim: &PersistentVolumeClaim) -> Option<u64> {
     let status = claim.status.as_ref()?;
-    let capacity = bytes(status.capacity.as_ref()?.get("storage"))?;
+    let capacity: Bytes = status.capacity.as_ref()?.get("storage")?.0.parse().ok()?;
     let capacity = u64::try_from(capacity.get()).ok()?;
     let mode = claim.spec.as_ref()?.volume_mode.as_deref();
     let files = context.file_sizes.lock();

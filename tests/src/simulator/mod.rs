@@ -165,7 +165,7 @@ impl Simulator {
 
     /// The guest shuts itself down, as after `poweroff` inside it.
     pub async fn guest_shutdown(&self, namespace: &str, name: &str) -> Result<()> {
-        let instances = self.context.api(&machine::INSTANCE, namespace);
+        let instances = self.context.instances(namespace);
         let instance = serde_json::to_value(instances.get(name).await?)?;
         let now = k8s_openapi::jiff::Timestamp::now();
         let status = json!({"phase": "Succeeded"});
@@ -181,7 +181,7 @@ impl Simulator {
 
     /// The launcher pod of a guest is evicted, as by `kubectl drain`.
     pub async fn evict(&self, namespace: &str, name: &str) -> Result<Eviction> {
-        let instances = self.context.api(&machine::INSTANCE, namespace);
+        let instances = self.context.instances(namespace);
         let instance = serde_json::to_value(instances.get(name).await?)?;
         let answer = migration::eviction(&instance);
         match answer {
@@ -207,7 +207,7 @@ impl Simulator {
         name: &str,
         status: impl Fn(&Value) -> Value,
     ) -> Result<()> {
-        let instances = self.context.api(&machine::INSTANCE, namespace);
+        let instances = self.context.instances(namespace);
         let instance = serde_json::to_value(instances.get(name).await?)?;
         merge(&instances, name, &json!({"status": status(&instance)})).await?;
         Ok(())
@@ -215,7 +215,7 @@ impl Simulator {
 
     /// The guest agent connects: it reports the operating system and every address in the guest.
     pub async fn guest_agent(&self, namespace: &str, name: &str) -> Result<()> {
-        let instances = self.context.api(&machine::INSTANCE, namespace);
+        let instances = self.context.instances(namespace);
         let mut status = instances.get(name).await?.data["status"].take();
         for card in status["interfaces"].as_array_mut().into_iter().flatten() {
             let address = card["ipAddress"].take();
@@ -270,6 +270,10 @@ impl Kind {
 }
 
 impl Context {
+    fn instances(&self, namespace: &str) -> Api<DynamicObject> {
+        self.api(&machine::INSTANCE, namespace)
+    }
+
     fn api(&self, kind: &Kind, namespace: &str) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), namespace, &kind.resource())
     }

@@ -148,7 +148,7 @@ fn growth(scenario: Scenario) -> Option<Value> {
 }
 
 /// The amount of a quantity.
-pub(super) fn bytes(quantity: Option<&Quantity>) -> Option<Bytes> {
+fn bytes(quantity: Option<&Quantity>) -> Option<Bytes> {
     quantity?.0.parse().ok()
 }
 

@@ -13,8 +13,8 @@ use crate::rules::{
 };
 use crate::words::{labels_text, shortened};
 
+use super::announced::Warnings;
 use super::effects::Field;
-use super::warnings::Warnings;
 
 pub(super) fn warn(
     merged: &Merged<'_>,

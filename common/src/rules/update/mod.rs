@@ -11,6 +11,7 @@
 //! violations are reported together with those of form. `warnings` and `kept` run only for an object that is accepted.
 //! `pending` returns the action of `status.pendingChanges`.
 
+mod announced;
 pub(super) mod discarded;
 mod effects;
 mod existing;

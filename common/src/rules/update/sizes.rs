@@ -7,8 +7,8 @@ use crate::normalize::Merged;
 use crate::render::libvirt::hotplug;
 use crate::rules::sizing;
 
+use super::announced::Warnings;
 use super::effects::Field;
-use super::warnings::Warnings;
 
 pub(super) fn warn(
     merged: &Merged<'_>,

@@ -8,8 +8,8 @@ use crate::render::libvirt::hotplug;
 use crate::rules::disks::existing;
 use crate::words::quoted;
 
+use super::announced::Warnings;
 use super::effects::Field;
-use super::warnings::Warnings;
 
 /// The disks of a block, each with whether it can be plugged into the guest of `running`.
 fn pluggable_disks<'b>(block: &'b Normalized, running: &Normalized) -> Vec<(&'b str, bool)> {

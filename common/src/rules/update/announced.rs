@@ -1,0 +1,164 @@
+//! What a warning says of a change: when a running guest has it, on this backend and with this KubeVirt.
+
+use std::fmt::Display;
+
+use crate::api::choice::Backend;
+use crate::api::normalized::Normalized;
+use crate::catalog::{DECLARATIVE_HOTPLUG, EXPAND_DISKS, KubevirtRow};
+use crate::code::Code;
+use crate::field_path::FieldPath;
+use crate::normalize::{Item, Named};
+use crate::rules::growth::{self, Obstacle};
+use crate::rules::rule::Update;
+use crate::violation::Findings;
+
+use super::effects::{Effect, Field};
+
+/// Adds the warnings of [`Code::RestartRequired`].
+pub(super) struct Warnings<'f> {
+    backend: Backend,
+    kubevirt: Option<&'f KubevirtRow>,
+    /// When the running guest has more vCPUs or memory that it can take.
+    growth: When,
+    findings: &'f mut Findings,
+}
+
+/// When a running guest has a change that it can take.
+#[derive(Clone, Debug)]
+enum When {
+    AtOnce,
+    /// That is not known, or depends on the guest.
+    IfBackendCan,
+    /// Why not at once, and what brings it into effect.
+    Later(String),
+}
+
+/// The time that only a restart brings.
+const AT_RESTART: &str = "at the next restart";
+
+/// When KubeVirt gives the running guest more vCPUs or memory.
+fn time_of_growth(update: &Update<'_>, new: &Normalized) -> When {
+    match Obstacle::of(update) {
+        Some(obstacle) => When::Later(obstacle.when()),
+        None if growth::is_certain(update, new) => When::AtOnce,
+        None => When::IfBackendCan,
+    }
+}
+
+impl<'f> Warnings<'f> {
+    /// Warnings of an update to the block `new`.
+    pub(super) fn of(update: &Update<'f>, new: &Normalized, findings: &'f mut Findings) -> Self {
+        Self {
+            backend: update.backend,
+            kubevirt: update.kubevirt,
+            growth: time_of_growth(update, new),
+            findings,
+        }
+    }
+
+    /// Warnings of a change of metadata alone, which no capability of KubeVirt concerns.
+    pub(super) fn of_metadata(new: &Normalized, findings: &'f mut Findings) -> Self {
+        Self {
+            backend: new.backend,
+            kubevirt: None,
+            growth: When::IfBackendCan,
+            findings,
+        }
+    }
+
+    /// Whether the installed KubeVirt applies a change of a field to a running guest that can take it. `None`: that is
+    /// not known, or depends on the guest.
+    pub(super) fn offers(&self, field: Field) -> Option<bool> {
+        match field {
+            Field::Disk | Field::CdromImage | Field::CdromSize | Field::CdromStorageClass => {
+                self.kubevirt?.offers(&DECLARATIVE_HOTPLUG)
+            }
+            Field::DiskSize => self.kubevirt?.offers(&EXPAND_DISKS),
+            _ => None,
+        }
+    }
+
+    /// When the backend applies a change of a field to a running guest that can take it.
+    fn when(&self, field: Field) -> When {
+        match (self.backend, field) {
+            (Backend::Libvirt, _) => When::AtOnce,
+            (Backend::Kubevirt, Field::Sockets | Field::MemorySize) => self.growth.clone(),
+            (Backend::Kubevirt, _) => match self.offers(field) {
+                Some(true) => When::AtOnce,
+                Some(false) => When::Later(AT_RESTART.to_owned()),
+                None => When::IfBackendCan,
+            },
+        }
+    }
+
+    /// Warns of a change, unless it takes effect at once or never by the table. `fits`: whether
+    /// the running guest can take it.
+    pub(super) fn add(&mut self, field: Field, path: FieldPath, fits: bool, what: &str) {
+        let when = match (field.effect(self.backend), self.when(field)) {
+            (Effect::LiveOrRestart, When::AtOnce) if fits => return,
+            (Effect::Grow, When::Later(_)) if fits => {
+                "now, and in the guest at the next restart".to_owned()
+            }
+            (Effect::Grow, When::Later(_)) => {
+                "now, but in the guest only at a restart with KubeVirt's feature gate ExpandDisks, which is not enabled on this cluster".to_owned()
+            }
+            // Most of it takes a live migration, which the cluster may not allow.
+            (Effect::LiveOrRestart, When::IfBackendCan) if fits => {
+                "at once if the backend can, else at the next restart".to_owned()
+            }
+            (Effect::LiveOrRestart, When::Later(when)) if fits => when,
+            (Effect::MigrationOrRestart, _) => "at the next live migration or restart".to_owned(),
+            (Effect::LiveOrRestart | Effect::Restart, _) => AT_RESTART.to_owned(),
+            (Effect::Nothing, _) => {
+                self.findings.note(&format!(
+                    "{path}: {what}, which has no effect once the Machine is bound to a host"
+                ));
+                return;
+            }
+            _ => return,
+        };
+        let segment = path.in_template();
+        let segment = segment.map_or_else(String::new, |segment| format!("{segment} "));
+        let text = format!("{path}: {segment}{what} {when}");
+        self.findings.warn(Code::RestartRequired, &text);
+    }
+
+    /// Adds a note beside the warnings.
+    pub(super) fn note(&mut self, text: &str) {
+        self.findings.note(text);
+    }
+
+    pub(super) fn field<T: PartialEq + Display>(
+        &mut self,
+        field: Field,
+        path: FieldPath,
+        (from, to): (T, T),
+        fits: bool,
+    ) {
+        if from != to {
+            let what = format!("changes from {from} to {to}");
+            self.add(field, path, fits, &what);
+        }
+    }
+
+    /// Items of a list that are added or removed, each with whether the running guest can take it.
+    pub(super) fn items<T: Named>(
+        &mut self,
+        field: Field,
+        list: &'static str,
+        merged: &[Item<'_, T>],
+        old: &[(&str, bool)],
+        new: &[(&str, bool)],
+    ) {
+        let has = |items: &[(&str, bool)], name: &str| items.iter().any(|(it, _)| *it == name);
+        for (name, fits) in new.iter().filter(|(name, _)| !has(old, name)) {
+            let item = merged.iter().find(|item| item.name().value == Some(name));
+            let path = item.map_or(FieldPath::field(list), |item| item.name().path);
+            self.add(field, path, *fits, &format!("'{name}' is attached"));
+        }
+        for (name, fits) in old.iter().filter(|(name, _)| !has(new, name)) {
+            let path = FieldPath::field(list);
+            self.add(field, path, *fits, &format!("'{name}' is detached"));
+        }
+    }
+}
