@@ -217,17 +217,7 @@ async fn labels_of_a_machine_reach_its_guest_with_the_next_start() {
     assert_eq!(label(VM, "web", "app").await, "api");
     assert_eq!(label(INSTANCE, "web", "app").await, "web");
 
-    let request = "machine.vitistack.io/restart-requested=labels";
-    let restart = ["annotate", "machine", "web", request];
-    kubectl.run(&restart).await.unwrap().ok().unwrap();
-    let is_restarted = |web: &Value| {
-        let last = &web["status"]["lastRestart"];
-        last["request"] == "labels" && last["replaces"].is_null()
-    };
-    machines
-        .until("web", "to be restarted", is_restarted)
-        .await
-        .unwrap();
+    restart(&env, "labels").await.unwrap();
     runs().await;
     assert_eq!(label(INSTANCE, "web", "tier").await, "front");
     let web = machines.get("web").await.unwrap();
@@ -329,17 +319,7 @@ async fn annotations_that_a_policy_names_reach_the_guest_with_the_next_start() {
         "a"
     );
 
-    let request = "machine.vitistack.io/restart-requested=annotations";
-    let restart = ["annotate", "machine", "web", request];
-    kubectl.run(&restart).await.unwrap().ok().unwrap();
-    let is_restarted = |web: &Value| {
-        let last = &web["status"]["lastRestart"];
-        last["request"] == "annotations" && last["replaces"].is_null()
-    };
-    machines
-        .until("web", "to be restarted", is_restarted)
-        .await
-        .unwrap();
+    restart(&env, "annotations").await.unwrap();
     runs().await;
     assert_eq!(
         annotations(INSTANCE, "web", "/metadata").await["example.com/team"],
@@ -347,6 +327,22 @@ async fn annotations_that_a_policy_names_reach_the_guest_with_the_next_start() {
     );
     let web = machines.get("web").await.unwrap();
     assert!(web["status"]["pendingChanges"].is_null());
+}
+
+/// Restarts the Machine `web`, which is done when this returns.
+async fn restart(env: &Environment, request: &str) -> Result<()> {
+    let annotation = format!("machine.vitistack.io/restart-requested={request}");
+    let annotate = ["annotate", "machine", "web", &annotation];
+    env.lab.kubectl().run(&annotate).await?.ok()?;
+    let is_restarted = |web: &Value| {
+        let last = &web["status"]["lastRestart"];
+        last["request"] == request && last["replaces"].is_null()
+    };
+    let machines = env.machines();
+    machines
+        .until("web", "to be restarted", is_restarted)
+        .await?;
+    Ok(())
 }
 
 /// What KubeVirt permits and a PriorityClass, which the webhook knows when this returns.

@@ -32,8 +32,8 @@ pub(super) fn labels(
     carried.chain(machine.labels()).chain(group).collect()
 }
 
-/// Annotations of the instance: those of the Machine that a policy carries, `revisions`, and what the guest was started with. KubeVirt passes a change of the
-/// affinity on to a running instance, but not to its pod, and one of the labels to neither.
+/// Annotations of the instance: those of the Machine that a policy carries, `revisions`, and what the guest was started with.
+/// KubeVirt passes a change of the affinity on to a running instance, but not to its pod, and one of the labels to neither.
 pub(super) fn annotations(
     revisions: &BTreeMap<String, String>,
     block: &Normalized,

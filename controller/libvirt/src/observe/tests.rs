@@ -7,6 +7,7 @@ use common::render::libvirt::DomainMetadata;
 use controller_core::conditions::Fault;
 use controller_core::machine::CachedMachine;
 use controller_core::triggers::Triggers;
+use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{Store, store};
 use kube::runtime::watcher::Event;
 
@@ -77,19 +78,30 @@ fn observer(machines: Store<CachedMachine>, env: &Environment) -> Observer {
     observer
 }
 
-/// Polls a host with a running guest, and returns what is observed of its Machine.
-async fn observed_of(env: &Environment) -> Box<HostView> {
-    let (store, _writer) = store();
+/// An observer of a host that was polled, and the writer of its cache of Machines.
+fn connected(env: &Environment) -> (Observer, Writer<CachedMachine>) {
+    let (store, writer) = store();
     let observer = observer(store, env);
     let snapshot = polled(env);
     observer
         .hosts
         .connect("alpha", env.host.clone(), Ok(snapshot));
+    (observer, writer)
+}
+
+/// What is observed of the host of the Machine.
+async fn view(observer: &Observer, env: &Environment) -> Box<HostView> {
     let observation = observer.observe(env.machine(), Growth::Permitted);
     match observation.await.unwrap().observed.binding {
         Binding::Bound(view) => view,
         other => panic!("{other:?}"),
     }
+}
+
+/// Polls a host with a running guest, and returns what is observed of its Machine.
+async fn observed_of(env: &Environment) -> Box<HostView> {
+    let (observer, _writer) = connected(env);
+    view(&observer, env).await
 }
 
 #[tokio::test]
@@ -149,16 +161,9 @@ fn set_agent(env: &Environment, agent: Agent) {
 
 /// Observes until the probe shows this.
 async fn until_readiness(observer: &Observer, env: &Environment, is_ready: bool, why: &str) {
-    let shown = async || {
-        let observation = observer.observe(env.machine(), Growth::Permitted);
-        match observation.await.unwrap().observed.binding {
-            Binding::Bound(view) => view.readiness.unwrap(),
-            other => panic!("{other:?}"),
-        }
-    };
     let mut last = None;
     for _ in 0..400 {
-        let readiness = shown().await;
+        let readiness = view(observer, env).await.readiness.unwrap();
         if readiness.is_ready == is_ready && readiness.why.contains(why) {
             return;
         }
@@ -171,12 +176,7 @@ async fn until_readiness(observer: &Observer, env: &Environment, is_ready: bool,
 #[tokio::test]
 async fn a_guest_with_a_probe_is_ready_while_its_agent_answers() {
     let mut env = probed_machine();
-    let (store, _writer) = store();
-    let observer = observer(store, &env);
-    let snapshot = polled(&env);
-    observer
-        .hosts
-        .connect("alpha", env.host.clone(), Ok(snapshot));
+    let (observer, _writer) = connected(&env);
     // The status is that of the spec before the probe was added.
     env.machine_mut().metadata.generation = Some(7);
     let silent = "does not answer within 1 s";
@@ -187,23 +187,14 @@ async fn a_guest_with_a_probe_is_ready_while_its_agent_answers() {
     until_readiness(&observer, &env, false, silent).await;
 
     env.edit(|block| block.probes = None);
-    let observation = observer.observe(env.machine(), Growth::Permitted).await;
-    let Binding::Bound(view) = observation.unwrap().observed.binding else {
-        panic!("the host is connected")
-    };
-    assert_eq!(view.readiness, None);
+    assert_eq!(view(&observer, &env).await.readiness, None);
 }
 
 /// Another process has written the status of this very spec.
 #[tokio::test]
 async fn a_guest_that_was_ready_stays_so_until_its_agent_has_failed_to_answer() {
     let env = probed_machine();
-    let (store, _writer) = store();
-    let observer = observer(store, &env);
-    let snapshot = polled(&env);
-    observer
-        .hosts
-        .connect("alpha", env.host.clone(), Ok(snapshot));
+    let (observer, _writer) = connected(&env);
     until_readiness(&observer, &env, true, "not asked yet").await;
     until_readiness(&observer, &env, true, "does not answer").await;
     until_readiness(&observer, &env, false, "does not answer").await;
@@ -218,12 +209,7 @@ async fn a_machine_is_not_defined_elsewhere_while_the_host_that_it_leaves_is_not
     let uuid = domain_uuid(env.machine().uid());
     host.destroy(uuid).unwrap();
     host.undefine(uuid, FirmwareState::Remove).unwrap();
-    let (store, _writer) = store();
-    let observer = observer(store, &env);
-    let snapshot = polled(&env);
-    observer
-        .hosts
-        .connect("alpha", env.host.clone(), Ok(snapshot));
+    let (observer, _writer) = connected(&env);
     let machine = env.machine_mut();
     machine.status.last_migration = Some(LastMigration {
         from: Some("gone".into()),
