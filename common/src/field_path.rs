@@ -12,8 +12,6 @@ use crate::names::LABEL_TEMPLATE;
 enum Author {
     /// The user, in the spec.
     User,
-    /// The user, in the annotations.
-    Annotations,
     /// The author of the template that `spec.template` names.
     Template,
     /// The author of the template that the label names.
@@ -58,11 +56,6 @@ pub struct FieldPath {
 }
 
 impl FieldPath {
-    /// The annotations of the object.
-    pub const ANNOTATIONS: Self = Self {
-        author: Author::Annotations,
-        segment: Segment::Whole,
-    };
     /// The field that names the template.
     pub const TEMPLATE: Self = Self {
         author: Author::Template,
@@ -115,7 +108,7 @@ impl FieldPath {
 
     /// Whether the value is in the user's spec and not in a template.
     pub fn is_from_user(self) -> bool {
-        matches!(self.author, Author::User | Author::Annotations)
+        self.author == Author::User
     }
 
     /// This path, or `other` if only `other` is in the user's spec. Used for a contradiction between two
@@ -139,7 +132,6 @@ impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.author {
             Author::User => write!(f, "spec.{}", self.segment),
-            Author::Annotations => f.write_str("metadata.annotations"),
             Author::Template => f.write_str("spec.template"),
             Author::LabelledTemplate => {
                 write!(f, "metadata.labels[{LABEL_TEMPLATE}]")

@@ -12,6 +12,11 @@ impl Glob {
         Self(text.into())
     }
 
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
     /// Whether the pattern matches one name only, which is its text.
     pub fn is_name(&self) -> bool {
         !self.0.contains('*')
@@ -38,6 +43,12 @@ impl Glob {
             name = &name[at + part.len()..];
         }
         true
+    }
+
+    /// Whether this pattern matches every name that the pattern `other` matches: a star matches stars, too, and the parts
+    /// between the stars are found in `other`, which has them in each name.
+    pub fn includes(&self, other: &str) -> bool {
+        self.matches(other)
     }
 }
 
@@ -98,6 +109,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_pattern_that_includes_another_matches_all_of_its_names(
+            wide in "[ab*]{0,6}", narrow in "[ab*]{0,6}", name in "[ab]{0,8}",
+        ) {
+            let includes = Glob::new(&wide).includes(&narrow);
+            prop_assert!(!(includes && Glob::new(&narrow).matches(&name)) || Glob::new(&wide).matches(&name));
+        }
+
         #[test]
         fn a_match_is_found_exactly_if_the_definition_has_one(pattern in "[ab*]{0,8}", name in "[ab]{0,8}") {
             let expected = by_definition(pattern.as_bytes(), name.as_bytes());

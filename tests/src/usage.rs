@@ -37,13 +37,25 @@ pub fn processor_time(process: u32) -> Result<Duration> {
     Ok(TICK * ticks)
 }
 
+/// Processor time of a process and of those of its descendants that have ended and were waited for.
+pub fn processor_time_of_all(process: u32) -> Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let ticks = times(&stat).with_context(|| format!("not a stat file: {stat}"))?;
+    Ok(TICK * ticks.iter().sum())
+}
+
 fn ticks(stat: &str) -> Option<u32> {
+    let [user, system, ..] = times(stat)?;
+    Some(user + system)
+}
+
+/// User and system time of a process, then of its descendants.
+fn times(stat: &str) -> Option<[u32; 4]> {
     // The second field is the program's name in parentheses, which may contain anything.
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut times = fields.split(' ').skip(11);
-    let user: u32 = times.next()?.parse().ok()?;
-    let system: u32 = times.next()?.parse().ok()?;
-    Some(user + system)
+    let mut next = || times.next()?.parse().ok();
+    Some([next()?, next()?, next()?, next()?])
 }
 
 #[cfg(test)]
@@ -52,8 +64,9 @@ mod tests {
 
     #[test]
     fn processor_times_are_parsed_after_a_name_with_parentheses() {
-        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 5 0 0 0 30 12 0 0 20 0 3 0 99";
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 5 0 0 0 30 12 5 1 20 0 3 0 99";
         assert_eq!(ticks(stat), Some(42));
+        assert_eq!(times(stat), Some([30, 12, 5, 1]));
         assert_eq!(ticks("7 (a) S 1"), None);
     }
 

@@ -165,7 +165,7 @@ fn source_of(block_path: &str) -> String {
         .collect();
     let field = match first.as_str() {
         "cpu" | "memory" => return format!("spec.resources.{rest}"),
-        "annotations" => return "metadata.annotations".to_owned(),
+        "annotationKeys" => return "metadata.annotations".to_owned(),
         "machineType" => "domain.machine.type",
         "firmware" => "domain.firmware.bootloader",
         "tpm" => "domain.devices.tpm",

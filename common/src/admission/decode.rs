@@ -1,7 +1,6 @@
 //! Raw JSON to typed intent; reports every value of a wrong type with its path.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
@@ -38,8 +37,6 @@ struct Annotations {
     discard_state: Option<String>,
     migrate_requested: Option<String>,
     migrate_to: Option<String>,
-    /// Those that a policy may carry to the guest.
-    others: BTreeMap<String, String>,
 }
 
 impl<'de> Deserialize<'de> for Annotations {
@@ -62,11 +59,6 @@ impl<'de> Deserialize<'de> for Annotations {
                             read.migrate_requested = map.next_value()?;
                         }
                         names::ANNOTATION_MIGRATE_TO => read.migrate_to = map.next_value()?,
-                        key if names::may_carry_annotation(key) => {
-                            let value: Option<String> = map.next_value()?;
-                            let value = value.unwrap_or_default();
-                            read.others.insert(key.to_owned(), value);
-                        }
                         _ => {
                             map.next_value::<IgnoredAny>()?;
                         }
@@ -118,13 +110,6 @@ impl Metadata {
     /// The node of the annotation that names the target of a migration.
     pub(super) fn migration_target(&self) -> Option<&str> {
         self.annotation(|it| it.migrate_to.as_ref())
-    }
-
-    /// The annotations that a policy may carry to the guest.
-    pub(super) fn other_annotations(&self) -> &BTreeMap<String, String> {
-        static NONE: BTreeMap<String, String> = BTreeMap::new();
-        let annotations = self.annotations.as_ref();
-        annotations.map_or(&NONE, |annotations| &annotations.others)
     }
 
     /// The value of the annotation that names the state which may be discarded; empty without it.

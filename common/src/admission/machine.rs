@@ -128,11 +128,7 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
     if let Some(old) = &old
         && let Some(stored) = unchanged(&object, old)
     {
-        let annotated = with_annotations(&object, old, request.namespace, catalog, &mut findings);
-        let block = match annotated {
-            Some(block) => replace(&object, old, stored, &block, stage, &mut findings),
-            None => carry_over(&object, Some(stored), stage, &mut findings),
-        };
+        let block = carry_over(&object, Some(stored), stage, &mut findings);
         return Verdict { findings, block };
     }
 
@@ -221,58 +217,12 @@ fn findings_if_block_is_current(
     (findings.accepted() && sent.0 == written).then_some(findings)
 }
 
-/// The stored block, if the intent did not change: it is then kept, whatever the catalog contains now, apart from
-/// annotations.
+/// The stored block, if the intent did not change: it is then kept, whatever the catalog contains now.
 fn unchanged<'o>(object: &Object<'_>, old: &'o Old<'_>) -> Option<&'o Block<'o>> {
     let stored = old.object.block.as_ref()?;
     let matches = || old.block.is_some() || old.object.has_block_of_another_release();
     let same = object.hash == old.object.hash;
     (same && matches() && !is_refresh_requested(object, stored)).then_some(stored)
-}
-
-/// The stored block with the annotations that the guest has now, if those of the Machine have changed and this changes them.
-/// A block that this release cannot read stays as it is.
-fn with_annotations(
-    object: &Object<'_>,
-    old: &Old<'_>,
-    namespace: &str,
-    catalog: &dyn Catalog,
-    findings: &mut Findings,
-) -> Option<Normalized> {
-    let stored = old.block.as_ref();
-    let stored = stored.filter(|stored| stored.version <= BLOCK_VERSION)?;
-    let annotations = object.metadata.other_annotations();
-    if stored.backend != Backend::Kubevirt || annotations == old.object.metadata.other_annotations()
-    {
-        return None;
-    }
-    let policies = rules::policies_of(namespace, catalog, findings);
-    let annotations = rules::carried_annotations(&policies, annotations);
-    (annotations != stored.annotations).then(|| Normalized {
-        annotations,
-        ..stored.clone()
-    })
-}
-
-/// Replaces the stored block by one with other annotations, and refuses any third one.
-fn replace(
-    object: &Object<'_>,
-    old: &Old<'_>,
-    stored: &Block<'_>,
-    block: &Normalized,
-    stage: Stage,
-    findings: &mut Findings,
-) -> Option<String> {
-    let written = block::text(block)?;
-    let mut sent = object.block.iter();
-    if stage == Stage::Mutate && sent.all(|sent| sent.is_same_json(&stored.0)) {
-        if let Some(old) = &old.block {
-            rules::warn_of_annotations(old, block, findings);
-        }
-        return Some(written);
-    }
-    let written = Block(written.into());
-    carry_over(object, Some(&written), stage, findings)
 }
 
 /// Keeps the stored block: refuses another one, and returns the block to write if none was sent.
@@ -325,8 +275,6 @@ struct KeptPins {
     unspecified_efi_state: bool,
     defaults: ImageDefaults,
     device_kinds: BTreeMap<String, DeviceKind>,
-    /// Never those of the sent block: policies decide them.
-    annotations: BTreeMap<String, String>,
 }
 
 impl KeptPins {
@@ -344,7 +292,6 @@ impl KeptPins {
         looked_up.unspecified_efi_state = self.unspecified_efi_state;
         looked_up.defaults = self.defaults;
         looked_up.device_kinds.extend(self.device_kinds);
-        looked_up.annotations = self.annotations;
         looked_up
     }
 }
@@ -489,7 +436,6 @@ fn resolve(
     } = kept_choices(&merged, backend, old.zip(old_block), restored);
     let merged = merged.with_defaults(defaults);
     let policies = rules::policies_of(namespace, catalog, findings);
-    let annotations = rules::carried_annotations(&policies, object.metadata.other_annotations());
     let kept = KeptPins {
         template: kept_pin(old_pin, &template),
         backend: stored_backend,
@@ -501,7 +447,6 @@ fn resolve(
         unspecified_efi_state: unspecified_efi_state(old_block.or(restored)),
         defaults,
         device_kinds: device_kinds(old_block.or(restored)),
-        annotations,
     };
     let lookup = Lookup {
         merged: &merged,
@@ -535,7 +480,7 @@ fn resolve(
         unspecified_efi_state: kept.unspecified_efi_state,
         defaults,
         device_kinds: rules::device_kinds(&lookup, &kept.device_kinds),
-        annotations: kept.annotations.clone(),
+        annotation_keys: rules::annotation_keys(&policies),
     };
     let named = intent.template();
     let governed = Governed {

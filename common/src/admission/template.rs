@@ -104,7 +104,7 @@ fn check(
         images: BTreeMap::new(),
         disks_without_serial: BTreeSet::new(),
         hotpluggable: BTreeSet::new(),
-        annotations: BTreeMap::new(),
+        annotation_keys: Vec::new(),
         unspecified_efi_state: false,
         defaults: ImageDefaults::default(),
         device_kinds: BTreeMap::new(),

@@ -47,9 +47,9 @@ impl Normalized {
             }
         }
         let is_carried = |key: &str| self.backend == Backend::Kubevirt && may_carry_annotation(key);
-        if let Some(key) = self.annotations.keys().find(|key| !is_carried(key)) {
+        if let Some(key) = self.annotation_keys.iter().find(|key| !is_carried(key)) {
             return Err(OutOfBounds {
-                field: "annotations".to_owned(),
+                field: "annotationKeys".to_owned(),
                 value: quoted(key),
                 allowed: "guests have no annotation of this key from a Machine".to_owned(),
             });

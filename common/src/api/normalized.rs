@@ -36,10 +36,11 @@ pub const BLOCK_VERSION: u32 = if cfg!(feature = "next-version") { 3 } else { 2 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Normalized {
-    /// Annotations of the Machine that its instance and pod have, too, as the MachinePolicies of the namespace allowed when
-    /// the spec or the annotations changed last; on KubeVirt only. Absent: none.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub annotations: BTreeMap<String, String>,
+    /// Keys of annotations of the Machine that its instance and pod have, too, in which * behind the / stands for any
+    /// characters, as the MachinePolicies of the namespace allowed when the spec changed last; on KubeVirt only. Absent: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = bounds::POLICY_ITEMS_MAX))]
+    pub annotation_keys: Vec<String>,
     /// Backend that runs the machine: kubevirt or libvirt.
     pub backend: Backend,
     /// CD-ROM drives of the machine.

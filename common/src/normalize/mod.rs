@@ -86,8 +86,8 @@ pub struct Pins {
     pub defaults: ImageDefaults,
     /// How KubeVirt gives devices of nodes to guests, by name of the resource. Others are PCI devices.
     pub device_kinds: BTreeMap<String, DeviceKind>,
-    /// Annotations of the Machine that the policies of its namespace carry to a guest on KubeVirt.
-    pub annotations: BTreeMap<String, String>,
+    /// Keys of annotations that the policies of its namespace carry to a guest on KubeVirt.
+    pub annotation_keys: Vec<String>,
 }
 
 impl Pins {
@@ -138,7 +138,7 @@ pub fn pins_of(block: &Normalized) -> Pins {
         unspecified_efi_state: unspecified_efi_state(Some(block)),
         defaults: defaults_of(block),
         device_kinds: device_kinds(Some(block)),
-        annotations: block.annotations.clone(),
+        annotation_keys: block.annotation_keys.clone(),
         template: match &block.template {
             Some(pin) => TemplateChoice::Pinned(Box::new(pin.clone())),
             None => TemplateChoice::None,

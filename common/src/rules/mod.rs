@@ -60,7 +60,7 @@ mod state;
 mod uniqueness;
 pub mod update;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub(crate) use block::{block_edited, block_mismatch, block_missing, more_differences};
@@ -74,7 +74,6 @@ pub use migration::libvirt::{check_shares, obstacle as obstacle_to_move};
 pub(crate) use offered::device_kinds;
 pub(crate) use rule::GuestReport;
 pub use rule::{MissingNetworks, Rule, RuleStage, Settings};
-pub(crate) use update::warn_of_annotations;
 
 use crate::api::choice::{Backend, Choice as _, ReclaimPolicy};
 use crate::api::kind::ObjectKind;
@@ -82,9 +81,10 @@ use crate::api::machine_image::{MachineImageSpec, PinnedImage};
 use crate::api::machine_policy::MachinePolicySpec;
 use crate::api::network::NetworkConfigurationSpec;
 use crate::api::normalized::{BLOCK_VERSION, Normalized, NormalizedPlacement};
-use crate::bounds::VCPUS_MAX;
+use crate::bounds::{POLICY_ITEMS_MAX, VCPUS_MAX};
 use crate::catalog::{Catalog, Policy};
 use crate::code::Code;
+use crate::glob::Glob;
 use crate::names::may_carry_annotation;
 use crate::normalize::{Base, Intent, Merged, Pins, TemplateChoice, merge};
 use crate::violation::{Findings, Reference};
@@ -309,24 +309,28 @@ pub(crate) fn default_reclaim_policy(
     default.unwrap_or(settings.default_reclaim_policy)
 }
 
-/// Those of the annotations of a Machine that its guest has, too: that some policy names and all policies that name keys
-/// allow.
-pub(crate) fn carried_annotations(
-    policies: &[Arc<Policy>],
-    annotations: &BTreeMap<String, String>,
-) -> BTreeMap<String, String> {
+/// Patterns for the keys of annotations of a Machine that its guest has, too: those that some policy names and that every
+/// policy which names keys has, or a wider one. In order, without those that another one includes.
+pub(crate) fn annotation_keys(policies: &[Arc<Policy>]) -> Vec<String> {
     let lists = policies.iter().filter_map(|it| it.annotations.as_ref());
     let lists: Vec<_> = lists.collect();
-    if lists.is_empty() {
-        return BTreeMap::new();
-    }
-    let is_allowed = |key: &str| {
+    let is_in_all = |key: &str| {
         let mut lists = lists.iter();
-        may_carry_annotation(key) && lists.all(|list| list.iter().any(|it| it.matches(key)))
+        may_carry_annotation(key) && lists.all(|list| list.iter().any(|it| it.includes(key)))
     };
-    let annotations = annotations.iter().filter(|(key, _)| is_allowed(key));
-    let annotations = annotations.map(|(key, value)| (key.clone(), value.clone()));
-    annotations.collect()
+    let keys = lists
+        .iter()
+        .copied()
+        .flatten()
+        .filter(|key| is_in_all(key.as_str()));
+    let keys: BTreeSet<_> = keys.map(Glob::as_str).collect();
+    let is_widest = |key: &str| {
+        let mut others = keys.iter().filter(|other| **other != key);
+        !others.any(|other| Glob::new(other).includes(key))
+    };
+    let widest = keys.iter().filter(|key| is_widest(key));
+    let widest = widest.map(|key| (*key).to_owned());
+    widest.take(POLICY_ITEMS_MAX).collect()
 }
 
 /// Computes the block of an intent. Violations are added to `findings`; with any, the block must not be
@@ -378,9 +382,9 @@ pub(crate) fn resolve(
             TemplateChoice::Pinned(pin) => Some(pin.as_ref().clone()),
             TemplateChoice::None | TemplateChoice::Unknown => None,
         },
-        annotations: match parts.backend? {
-            Backend::Kubevirt => pins.annotations.clone(),
-            Backend::Libvirt => BTreeMap::new(),
+        annotation_keys: match parts.backend? {
+            Backend::Kubevirt => pins.annotation_keys.clone(),
+            Backend::Libvirt => Vec::new(),
         },
         backend: parts.backend?,
         placement: NormalizedPlacement {

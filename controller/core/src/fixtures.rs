@@ -42,6 +42,7 @@ pub fn machine(block: Normalized) -> Machine {
             ..ObjectMeta::default()
         },
         labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
         is_protected: block.deletion_protection,
         block: Block::Matching(Box::new(block)),
         cloud_init: CloudInitPlan::default(),
@@ -70,7 +71,7 @@ pub fn block() -> Normalized {
         version: BLOCK_VERSION,
         intent_hash: "sha256:0".into(),
         template: None,
-        annotations: BTreeMap::new(),
+        annotation_keys: Vec::new(),
         backend: Backend::Kubevirt,
         power_state: PowerState::Running,
         deletion_protection: false,

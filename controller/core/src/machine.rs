@@ -13,6 +13,7 @@ use common::api::normalized::{BLOCK_VERSION, Normalized, NormalizedGroup};
 use common::api::status::MachineStatus;
 use common::bounds::{LABELS_MAX, OBJECT_NAME_MAX, TEXT_MAX};
 use common::catalog::MachineRow;
+use common::glob::Glob;
 use common::names;
 use common::normalize::intent_hash;
 use common::quantity::Bytes;
@@ -35,6 +36,9 @@ pub struct Machine {
     /// Its labels that are carried to its guest, at most [`LABELS_MAX`](common::bounds::LABELS_MAX).
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// Its annotations that are carried to its guest: those whose keys the block names.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
     /// `spec.normalized`, the desired state that the webhook wrote.
     pub block: Block,
     /// Whether a deletion is refused: `spec.deletionProtection`, else the value of the block. Read from both as they
@@ -179,6 +183,22 @@ fn carried(metadata: &ObjectMeta) -> BTreeMap<String, String> {
     carried.take(LABELS_MAX).collect()
 }
 
+/// The annotations that are carried to the guest.
+fn carried_annotations(metadata: &ObjectMeta, block: &Block) -> BTreeMap<String, String> {
+    let keys = match block {
+        Block::Matching(block) => block.annotation_keys.iter(),
+        Block::Missing | Block::Unreadable(_) | Block::Stale => [].iter(),
+    };
+    let keys: Vec<_> = keys.map(|key| Glob::new(key)).collect();
+    let annotations = metadata.annotations.iter().flatten();
+    let carried = annotations.filter(|(key, _)| {
+        names::may_carry_annotation(key) && keys.iter().any(|it| it.matches(key))
+    });
+    carried
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}
+
 /// A Machine as the API server sends it.
 #[derive(Deserialize)]
 struct Wire {
@@ -224,6 +244,7 @@ impl Wire {
             lacks_template: false,
             is_protected: protection(&spec).or_else(of_block).unwrap_or(false),
             labels: carried(&metadata),
+            annotations: carried_annotations(&metadata, &block),
             block,
             cloud_init,
             status,

@@ -120,7 +120,7 @@ pub(super) fn is_live(desired: &Value, runs: &Value) -> bool {
 }
 
 /// Whether a volume may be plugged in and out.
-fn is_plugged(volume: &Value) -> bool {
+pub(super) fn is_plugged(volume: &Value) -> bool {
     ["persistentVolumeClaim", "dataVolume"]
         .iter()
         .any(|source| volume[source]["hotpluggable"] == true)

@@ -17,6 +17,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::hotplug::is_plugged;
 use super::{
     guest::{is_final, pod_interface},
     scenario::Scenario,
@@ -199,7 +200,9 @@ pub(super) fn pod_of(instance: &Value, node: Option<&str>) -> Value {
         labels.insert(key.to_owned(), value);
     }
     let volumes = spec["volumes"].as_array().into_iter().flatten();
+    // What is plugged in has a pod of its own, also in a guest that starts.
     let claims: Vec<Value> = volumes
+        .filter(|volume| !is_plugged(volume))
         .filter_map(|volume| {
             let claim = volume["persistentVolumeClaim"]["claimName"].as_str();
             let claim = claim.or_else(|| volume["dataVolume"]["name"].as_str())?;

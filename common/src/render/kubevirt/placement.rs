@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::types::Toleration;
+use super::vm::VirtualMachineInput;
 use crate::api::choice::{Choice as _, GroupScope, SelectorOperator};
 use crate::api::machine::{Affinity, PodSelector, PodTerm, WeightedPodTerm};
 use crate::api::machine_policy::LabelRequirement;
@@ -32,13 +33,10 @@ pub(super) fn labels(
     carried.chain(machine.labels()).chain(group).collect()
 }
 
-/// Annotations of the instance: those of the Machine that a policy carries, `revisions`, and what the guest was started with.
+/// Annotations of the instance: those of the Machine, the revisions of Secrets, and what the guest was started with.
 /// KubeVirt passes a change of the affinity on to a running instance, but not to its pod, and one of the labels to neither.
-pub(super) fn annotations(
-    revisions: &BTreeMap<String, String>,
-    block: &Normalized,
-    carried: &BTreeMap<String, String>,
-) -> BTreeMap<String, String> {
+pub(super) fn annotations(input: &VirtualMachineInput<'_>) -> BTreeMap<String, String> {
+    let (block, carried) = (input.block, input.labels);
     let group = block.group().map(ToString::to_string);
     let group = group.map(|text| (names::ANNOTATION_GROUP.to_owned(), text));
     let labels = (!carried.is_empty()).then(|| labels_text(carried));
@@ -51,12 +49,12 @@ pub(super) fn annotations(
     let spread = spread.map(|it| (names::ANNOTATION_SPREAD.to_owned(), digest(it)));
     let overrides = block.overrides().map(digest);
     let overrides = overrides.map(|text| (names::ANNOTATION_OVERRIDES.to_owned(), text));
-    let annotations = Some(&block.annotations).filter(|it| !it.is_empty());
+    let annotations = Some(input.annotations).filter(|it| !it.is_empty());
     let annotations = annotations.map(|it| (names::ANNOTATION_ANNOTATIONS.to_owned(), digest(it)));
     let placed_by = affinity.into_iter().chain(spread).chain(overrides);
     let placed_by = placed_by.chain(annotations);
-    let of_machine = block.annotations.clone().into_iter();
-    let revisions = of_machine.chain(revisions.clone());
+    let of_machine = input.annotations.clone().into_iter();
+    let revisions = of_machine.chain(input.secret_revisions.clone());
     let started_with = group.into_iter().chain(labels).chain(model);
     revisions.chain(started_with).chain(placed_by).collect()
 }

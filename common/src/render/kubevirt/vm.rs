@@ -36,6 +36,8 @@ pub struct VirtualMachineInput<'a> {
     pub attachments: &'a BTreeMap<String, String>,
     /// Labels of the Machine that its guest has, too.
     pub labels: &'a BTreeMap<String, String>,
+    /// Annotations of the Machine that its guest has, too.
+    pub annotations: &'a BTreeMap<String, String>,
     /// Annotations of the instance: see [`CloudInitPlan::secret_revisions`].
     pub secret_revisions: &'a BTreeMap<String, String>,
 }
@@ -70,7 +72,7 @@ pub fn virtual_machine(input: &VirtualMachineInput<'_>) -> VirtualMachine {
         template: Template {
             metadata: TemplateMetadata {
                 labels: placement::labels(machine, block, input.labels),
-                annotations: placement::annotations(input.secret_revisions, block, input.labels),
+                annotations: placement::annotations(input),
             },
             spec: InstanceSpec {
                 affinity: placement::affinity(machine, block),

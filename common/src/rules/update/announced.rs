@@ -56,16 +56,6 @@ impl<'f> Warnings<'f> {
         }
     }
 
-    /// Warnings of a change of metadata alone, which no capability of KubeVirt concerns.
-    pub(super) fn of_metadata(new: &Normalized, findings: &'f mut Findings) -> Self {
-        Self {
-            backend: new.backend,
-            kubevirt: None,
-            growth: When::IfBackendCan,
-            findings,
-        }
-    }
-
     /// Whether the installed KubeVirt applies a change of a field to a running guest that can take it. `None`: that is
     /// not known, or depends on the guest.
     pub(super) fn offers(&self, field: Field) -> Option<bool> {

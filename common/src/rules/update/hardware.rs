@@ -26,15 +26,6 @@ pub(super) fn warn(
     of_node(merged, old, new, warnings);
     health(merged, old, new, warnings);
     firmware_state(merged, old, new, warnings);
-    annotations(old, new, warnings);
-}
-
-/// Annotations that a policy carries to the guest.
-pub(super) fn annotations(old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
-    if old.annotations != new.annotations {
-        let path = FieldPath::ANNOTATIONS;
-        warnings.add(Field::Annotations, path, false, "those of the guest change");
-    }
 }
 
 /// What the machine has of its node or host for itself.

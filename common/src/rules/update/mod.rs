@@ -25,4 +25,3 @@ pub(super) mod warnings;
 
 pub use effects::{Effect, Field};
 pub use pending::pending_action;
-pub(crate) use warnings::warn_of_annotations;

@@ -1,6 +1,6 @@
 //! Warnings of changes that are accepted and do not take effect at once, from the table of effects.
 
-use crate::api::choice::{Backend, Choice as _, DisplayType, MachineType, PowerState, VideoModel};
+use crate::api::choice::{Backend, Choice as _, DisplayType, MachineType, VideoModel};
 use crate::api::machine::{CloudInit, Network};
 use crate::api::normalized::{Normalized, NormalizedCdrom, NormalizedNetwork};
 use crate::code::Code;
@@ -53,13 +53,6 @@ fn at_restart(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
             let path = FieldPath::field(field.path());
             warnings.add(field, path, false, "changes; cloud-init acts on it");
         }
-    }
-}
-
-/// Rule [`Code::RestartRequired`] for a change of annotations alone.
-pub(crate) fn warn_of_annotations(old: &Normalized, new: &Normalized, findings: &mut Findings) {
-    if old.power_state == PowerState::Running {
-        hardware::annotations(old, new, &mut Warnings::of_metadata(new, findings));
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use common::api::choice::PowerState;
 use common::api::normalized::Normalized;
 use common::names;
-use common::render::kubevirt::types::{Secret, Template};
+use common::render::kubevirt::types::{self, Secret, Template};
 use common::render::kubevirt::{VirtualMachineInput, virtual_machine};
 use serde::Serialize;
 use serde_json::Value;
@@ -54,6 +54,24 @@ pub(super) struct Surroundings<'a> {
     pub(super) growth: Growth<'a>,
 }
 
+/// The VirtualMachine of the Machine as its block describes it.
+fn rendered(
+    machine: &Machine,
+    block: &Normalized,
+    observed: &Observed,
+    networks: &Networks,
+) -> types::VirtualMachine {
+    virtual_machine(&VirtualMachineInput {
+        machine: machine.identity(&observed.cluster),
+        block,
+        cloud_init: &machine.cloud_init,
+        labels: &machine.labels,
+        annotations: &machine.annotations,
+        attachments: &networks.attachments,
+        secret_revisions: &revisions(machine, observed),
+    })
+}
+
 pub(super) fn guest(
     machine: &Machine,
     block: &Normalized,
@@ -84,14 +102,7 @@ pub(super) fn guest(
         .any(|outcome| outcome.fault.is_some())
         || storage.import.is_some()
         || is_refused;
-    let mut desired = virtual_machine(&VirtualMachineInput {
-        machine: machine.identity(&observed.cluster),
-        block,
-        cloud_init: &machine.cloud_init,
-        labels: &machine.labels,
-        attachments: &networks.attachments,
-        secret_revisions: &revisions(machine, observed),
-    });
+    let mut desired = rendered(machine, block, observed, networks);
     if restart.is_open() && block.power_state == PowerState::Running {
         "Always".clone_into(&mut desired.spec.run_strategy);
     }
@@ -165,10 +176,7 @@ pub(super) fn guest(
 }
 
 /// Whether the existing VirtualMachine was rendered from this desired state and no field of ours was changed since.
-fn is_current(
-    desired: &common::render::kubevirt::types::VirtualMachine,
-    live: &VirtualMachine,
-) -> bool {
+fn is_current(desired: &types::VirtualMachine, live: &VirtualMachine) -> bool {
     let rendered = desired.metadata.annotations.get(names::ANNOTATION_RENDERED);
     live.annotation(names::ANNOTATION_RENDERED) == rendered.map(String::as_str)
         && (desired.spec == live.spec || is_within(&desired.spec, &live.spec))

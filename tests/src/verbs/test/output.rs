@@ -48,6 +48,8 @@ pub(super) struct Finished {
     pub(super) output: String,
     pub(super) succeeded: bool,
     pub(super) took: Duration,
+    /// Processor time of it and of the programs that it started and ended, if that was measured.
+    pub(super) processor: Option<Duration>,
     /// Whether its output was shown while it ran.
     pub(super) live: bool,
     pub(super) hidden: PassedOutput,
@@ -115,9 +117,12 @@ impl Finished {
             .filter(|line| hidden.shows(line))
             .collect();
         let seconds = self.took.as_secs_f64();
+        let processor = self.processor.map(|time| time.as_secs_f64());
+        let processor = processor.map(|time| format!(", {time:.1} s of a processor"));
         format!(
-            "{} ({seconds:.1} s)\n{}\n",
+            "{} ({seconds:.1} s{})\n{}\n",
             self.title,
+            processor.unwrap_or_default(),
             kept.join("\n").trim()
         )
     }
@@ -213,6 +218,7 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
             output: output.to_owned(),
             succeeded,
             took: Duration::from_secs(1),
+            processor: Some(Duration::from_secs(2)),
             live: false,
             hidden: PassedOutput::new(&[]),
         }
@@ -254,6 +260,10 @@ failed: suite c
     #[test]
     fn the_output_of_tests_that_passed_is_shown_only_on_request() {
         let shown = finished(MIXED, false).shown();
+        assert!(
+            shown.starts_with("suite (1.0 s, 2.0 s of a processor)\n"),
+            "{shown}"
+        );
         assert!(
             !shown.contains("noise") && shown.contains("thread 'c' panicked"),
             "{shown}"

@@ -11,7 +11,8 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use lab::{built_here, paths};
+use lab::{built_here, paths, usage::processor_time_of_all};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::{
@@ -73,6 +74,7 @@ pub(super) async fn selected(
         output: stdout,
         succeeded: true,
         took: start.elapsed(),
+        processor: None,
         live: false,
         hidden: PassedOutput::new(&[]),
     };
@@ -134,14 +136,15 @@ impl Suite {
         // The command holds the writing end of the pipe; the output ends when that is closed.
         drop(command);
         let hidden = PassedOutput::new(&self.arguments);
-        let (succeeded, output) = collected(child, reader, live.then_some(hidden)).await?;
+        let ended = collected(child, reader, live.then_some(hidden)).await?;
         let folder = self.folder.strip_prefix(paths::repository());
         let folder = folder.unwrap_or(&self.folder).display();
         Ok(Finished {
             title: format!("{folder} {}", self.name()),
-            output,
-            succeeded,
+            output: ended.output,
+            succeeded: ended.succeeded,
             took: start.elapsed(),
+            processor: Some(ended.processor),
             live,
             hidden,
         })
@@ -168,12 +171,30 @@ impl Suite {
     }
 }
 
-/// Whether it succeeded, and its whole output. Lines are shown at once if `live` is given.
+/// A command that has ended.
+struct Ended {
+    succeeded: bool,
+    /// Its whole output.
+    output: String,
+    processor: Duration,
+}
+
+/// Waits until a process has ended, and leaves it to be waited for: until then `/proc` has its processor time.
+async fn processor_time_at_end(process: Option<u32>) -> Result<Duration> {
+    let id = process.context("the command was waited for")?;
+    let pid = Pid::from_raw(i32::try_from(id)?).context("a process id")?;
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    tokio::task::spawn_blocking(move || waitid(WaitId::Pid(pid), options)).await??;
+    processor_time_of_all(id)
+}
+
+/// Waits until a command and its output have ended. Lines are shown at once if `live` is given.
 async fn collected(
     mut child: Child,
     output: PipeReader,
     mut live: Option<PassedOutput>,
-) -> Result<(bool, String)> {
+) -> Result<Ended> {
+    let mut end = std::pin::pin!(processor_time_at_end(child.id()));
     let mut lines = BufReader::new(Receiver::from_owned_fd(output.into())?);
     let (mut text, mut bytes) = (String::new(), Vec::new());
     let mut ended = None;
@@ -182,8 +203,8 @@ async fn collected(
         let more = if ended.is_none() {
             tokio::select! {
                 // The part of a line that was read so far stays in `bytes`.
-                status = child.wait() => {
-                    ended = Some(status?);
+                processor = &mut end => {
+                    ended = Some(processor?);
                     continue;
                 }
                 more = read => more? > 0,
@@ -202,9 +223,13 @@ async fn collected(
             break;
         }
     }
-    let status = match ended {
-        Some(status) => status,
-        None => child.wait().await?,
+    let processor = match ended {
+        Some(processor) => processor,
+        None => end.await?,
     };
-    Ok((status.success(), text))
+    Ok(Ended {
+        succeeded: child.wait().await?.success(),
+        output: text,
+        processor,
+    })
 }

@@ -32,7 +32,7 @@ pub(super) fn block() -> Normalized {
         version: 1,
         intent_hash: "sha256:0".into(),
         template: None,
-        annotations: BTreeMap::new(),
+        annotation_keys: Vec::new(),
         backend: Backend::Kubevirt,
         power_state: PowerState::Running,
         deletion_protection: false,

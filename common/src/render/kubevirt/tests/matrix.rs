@@ -45,6 +45,7 @@ fn render(block: &Normalized, cloud: &CloudInit) -> VirtualMachine {
         block,
         cloud_init: &CloudInitPlan::from(cloud),
         labels: &BTreeMap::new(),
+        annotations: &BTreeMap::new(),
         attachments: &[("prod-network".to_owned(), "existing".to_owned())].into(),
         secret_revisions: &BTreeMap::new(),
     })

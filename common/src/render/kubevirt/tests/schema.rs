@@ -35,11 +35,17 @@ pub(super) fn virtual_machine() -> Option<Validator> {
 
 /// The VirtualMachine of a block, which the schema accepts if it is known.
 pub(super) fn accepted(block: &Normalized) -> Value {
+    accepted_with(block, &BTreeMap::new())
+}
+
+/// As [`accepted`], with annotations of the Machine that its guest has, too.
+pub(super) fn accepted_with(block: &Normalized, annotations: &BTreeMap<String, String>) -> Value {
     let vm = kubevirt::virtual_machine(&VirtualMachineInput {
         machine: WEB,
         block,
         cloud_init: &CloudInitPlan::default(),
         labels: &BTreeMap::new(),
+        annotations,
         attachments: &BTreeMap::new(),
         secret_revisions: &BTreeMap::new(),
     });

@@ -21,6 +21,7 @@ fn render(block: &Normalized, cloud: &CloudInit) -> VirtualMachine {
         block,
         cloud_init: &CloudInitPlan::from(cloud),
         labels: &BTreeMap::new(),
+        annotations: &BTreeMap::new(),
         attachments: &BTreeMap::new(),
         secret_revisions: &BTreeMap::new(),
     })

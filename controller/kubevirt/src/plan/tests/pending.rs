@@ -429,10 +429,8 @@ fn other_tolerations_wait_until_the_guest_has_another_pod() {
 #[test]
 fn other_annotations_wait_for_a_restart() {
     let mut environment = running();
-    let annotate = |block: &mut Normalized| {
-        block.annotations = [("example.com/team".to_owned(), "a".to_owned())].into();
-    };
-    edit(&mut environment, annotate);
+    let annotations = [("example.com/team".to_owned(), "a".to_owned())];
+    environment.machine_mut().annotations = annotations.into();
     environment.settle();
     let expected = [[
         "metadata.annotations",

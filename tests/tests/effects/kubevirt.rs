@@ -1,0 +1,146 @@
+//! The rows on KubeVirt, as the simulator plays it.
+
+use common::api::choice::Backend;
+use common::rules::update::Field;
+use lab::wait::until;
+use serde_json::{Value, json};
+
+use crate::Subject;
+use crate::cases;
+use crate::environment::{Environment, machine};
+
+/// A network with addresses in this subnet.
+fn network(name: &str, cidr: &str) -> Value {
+    json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "NetworkConfiguration",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"bridge": "br-second", "ipam": {"subnets": [{"cidr": cidr}]}},
+    })
+}
+
+/// A template whose only disk a Machine can remove.
+fn template(class: &str) -> Value {
+    json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "MachineTemplate",
+        "metadata": {"name": "with-scratch"},
+        "spec": {"disks": [{"name": "scratch", "size": "1Gi", "storageClass": class}]},
+    })
+}
+
+/// A node with everything that the changed Machine asks for.
+async fn equip_node(env: &Environment) {
+    let kubectl = env.lab.kubectl();
+    let created = ["wait", "--for=create", "node/node-2", "--timeout=60s"];
+    kubectl.run(&created).await.unwrap().ok().unwrap();
+    let labels = [
+        "label",
+        "node",
+        "node-2",
+        "zone=a",
+        "rack=1",
+        "cpumanager=true",
+        "cpu-model.node.kubevirt.io/Skylake-Server=true",
+    ];
+    kubectl.run(&labels).await.unwrap().ok().unwrap();
+    let offers =
+        json!({"status": {"allocatable": {"hugepages-2Mi": "8Gi", "nvidia.com/A100": "1"}}});
+    let offers = offers.to_string();
+    let patch = [
+        "patch",
+        "node",
+        "node-2",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+    ];
+    let patch = [&patch[..], &[offers.as_str()]].concat();
+    kubectl.run(&patch).await.unwrap().ok().unwrap();
+    let permitted = json!({
+        "pciHostDevices": [{"pciVendorSelector": "10DE:20B0", "resourceName": "nvidia.com/A100"}],
+    });
+    env.simulator.permit_devices(&permitted).await.unwrap();
+    let class = ["create", "priorityclass", "high", "--value=1000"];
+    kubectl.run(&class).await.unwrap().ok().unwrap();
+}
+
+fn before() -> Value {
+    let image = |file: &str| json!({"url": format!("https://images.example.com/{file}")});
+    json!({
+        "template": "with-scratch",
+        "resources": {"cpu": {"cores": 1}, "memory": {"size": "1Gi"}},
+        "disks": [
+            {"name": "root", "size": "10Gi", "storageClass": "fast-ssd", "image": image("debian.qcow2")},
+            {"name": "data", "size": "1Gi", "storageClass": "fast-ssd"},
+            {"name": "scratch"},
+            {"name": "legacy", "claimName": "legacy-disk"},
+        ],
+        "networks": [
+            {"name": "eth0"},
+            {"name": "lan", "networkName": "lan"},
+            {"name": "wan", "networkName": "lan"},
+        ],
+        "cdroms": [
+            {"name": "tools", "size": "1Gi", "storageClass": "fast-ssd", "image": image("tools.iso")},
+        ],
+        "domain": {"firmware": {"bootloader": {"efi": true, "persistent": false}}},
+        "cloudInit": {"userData": "#cloud-config\n"},
+    })
+}
+
+#[tokio::test]
+async fn each_change_has_the_announced_effect_on_kubevirt() {
+    let env = Environment::with_best_crds().await;
+    equip_node(&env).await;
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "legacy-disk", "namespace": "default"},
+        "spec": {
+            "storageClassName": "standard", "accessModes": ["ReadWriteMany"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    });
+    env.bound_claim(&claim).await;
+    let policy = json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "MachinePolicy", "metadata": {"name": "io"},
+        "spec": {"namespaceSelector": {}, "annotations": {"allow": ["example.com/*"]}, "hardware": {"overrides": ["spec.template.spec.domain.ioThreadsPolicy"]}},
+    });
+    for object in [
+        policy,
+        template("fast-ssd"),
+        network("lan", "10.9.0.0/24"),
+        network("other", "10.10.0.0/24"),
+    ] {
+        env.apply(&object).await;
+    }
+    let machine = machine("web", &before());
+    until("the webhook to know the surroundings", async || {
+        let answer = env.lab.kubectl().apply(&machine).await?;
+        Ok((answer.code == 0).then_some(()).ok_or(answer))
+    })
+    .await
+    .unwrap();
+    env.machines().until_phase("web", "Running").await.unwrap();
+
+    let mut web = Subject::new(Backend::Kubevirt, &env.lab, machine);
+    let cases = cases::all();
+    for change in &cases.refused {
+        web.refuses(change).await;
+    }
+    for change in &cases.accepted {
+        web.accepts(change).await;
+    }
+    web.annotates("example.com/team=a").await;
+    web.has_everything_after_a_restart().await;
+    web.assert_all_but(&[
+        (Field::Template, "it resolves to other rows"),
+        (Field::MachineType, "KubeVirt has one"),
+        (Field::Acpi, "a guest with EFI has it"),
+        (Field::MaxCores, "it excludes maxSockets"),
+        (Field::Drivers, "they are those of Windows"),
+        (Field::Sysprep, "it is a part of Windows"),
+        (Field::NetworkData, "it excludes networkConfig"),
+        (Field::CloudConfig, "it excludes userData"),
+        (Field::UserDataSecret, "it excludes userData"),
+        (Field::NetworkDataSecret, "it excludes networkConfig"),
+    ]);
+}
