@@ -84,9 +84,13 @@ async fn apply_with(client: &Client, object: &Value, parameters: &PatchParams) -
         .as_str()
         .context("an object without a name")?;
     let api = dynamic(client, &types, object["metadata"]["namespace"].as_str())?;
-    api.patch(name, parameters, &Patch::Apply(object))
-        .await
-        .with_context(|| format!("applying {} {name}", types.kind))?;
+    let patch = Patch::Apply(object);
+    let mut applied = api.patch(name, parameters, &patch).await;
+    // A server may close a connection while a client uses it again. A second apply changes nothing.
+    if matches!(applied, Err(kube::Error::Service(_))) {
+        applied = api.patch(name, parameters, &patch).await;
+    }
+    applied.with_context(|| format!("applying {} {name}", types.kind))?;
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
 
-use crate::paths;
+use crate::{paths, wait};
 
 /// Timeout of a command: longer than any command of a test takes.
 const LIMIT: Duration = Duration::from_mins(2);
@@ -50,6 +50,9 @@ impl fmt::Display for Output {
         write!(f, "exit code {}\n{}{}", self.code, self.stdout, self.stderr)
     }
 }
+
+/// End of a refusal after a live read that took longer than the webhook waits.
+const NOT_READ_IN_TIME: &str = "was not read from the API server in time; try again";
 
 /// kubectl as one user.
 #[derive(Debug, Clone)]
@@ -96,12 +99,18 @@ impl Kubectl {
         self.output(shell, command, "").await
     }
 
-    /// Runs it with these arguments and a text on its standard input.
+    /// Runs it with these arguments and a text on its standard input. Again, as users would, if the webhook could not read
+    /// an object in time: on processors that are busy with several suites that says nothing of the object.
     pub async fn run_with(&self, arguments: &[&str], input: impl AsRef<[u8]>) -> Result<Output> {
-        let mut command = Command::new(&self.path);
-        command.args(arguments);
         let what = format!("{} {}", self.path.display(), arguments.join(" "));
-        self.output(command, &what, input).await
+        wait::until(&format!("an answer to {what}"), async || {
+            let mut command = Command::new(&self.path);
+            command.args(arguments);
+            let output = self.output(command, &what, input.as_ref()).await?;
+            let is_late = output.code != 0 && output.stderr.contains(NOT_READ_IN_TIME);
+            Ok(if is_late { Err(output) } else { Ok(output) })
+        })
+        .await
     }
 
     /// `kubectl apply` of an object.
