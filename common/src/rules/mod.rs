@@ -310,7 +310,7 @@ pub(crate) fn default_reclaim_policy(
 }
 
 /// Patterns for the keys of annotations of a Machine that its guest has, too: those that some policy names and that every
-/// policy which names keys has, or a wider one. In order, without those that another one includes.
+/// policy which names keys has, or a wider one. In order.
 pub(crate) fn annotation_keys(policies: &[Arc<Policy>]) -> Vec<String> {
     let lists = policies.iter().filter_map(|it| it.annotations.as_ref());
     let lists: Vec<_> = lists.collect();
@@ -324,13 +324,8 @@ pub(crate) fn annotation_keys(policies: &[Arc<Policy>]) -> Vec<String> {
         .flatten()
         .filter(|key| is_in_all(key.as_str()));
     let keys: BTreeSet<_> = keys.map(Glob::as_str).collect();
-    let is_widest = |key: &str| {
-        let mut others = keys.iter().filter(|other| **other != key);
-        !others.any(|other| Glob::new(other).includes(key))
-    };
-    let widest = keys.iter().filter(|key| is_widest(key));
-    let widest = widest.map(|key| (*key).to_owned());
-    widest.take(POLICY_ITEMS_MAX).collect()
+    let keys = keys.into_iter().map(str::to_owned);
+    keys.take(POLICY_ITEMS_MAX).collect()
 }
 
 /// Computes the block of an intent. Violations are added to `findings`; with any, the block must not be
