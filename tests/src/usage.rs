@@ -32,16 +32,18 @@ pub fn memory(process: u32) -> Result<Memory> {
 
 /// Processor time of a process, user and system.
 pub fn processor_time(process: u32) -> Result<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-    let ticks = ticks(&stat).with_context(|| format!("not a stat file: {stat}"))?;
-    Ok(TICK * ticks)
+    Ok(TICK * stat(process, ticks)?)
 }
 
 /// Processor time of a process and of those of its descendants that have ended and were waited for.
 pub fn processor_time_of_all(process: u32) -> Result<Duration> {
+    Ok(TICK * stat(process, times)?.iter().sum())
+}
+
+/// What is read from the stat file of a process.
+fn stat<T>(process: u32, read: fn(&str) -> Option<T>) -> Result<T> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-    let ticks = times(&stat).with_context(|| format!("not a stat file: {stat}"))?;
-    Ok(TICK * ticks.iter().sum())
+    read(&stat).with_context(|| format!("not a stat file: {stat}"))
 }
 
 fn ticks(stat: &str) -> Option<u32> {

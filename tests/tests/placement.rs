@@ -431,19 +431,8 @@ async fn hardware_of_a_node_is_judged_at_the_prompt_and_given_to_the_guest() {
     ];
     kubectl.run(&labels).await.unwrap().ok().unwrap();
     waits("Insufficient nvidia.com/A100").await;
-    let offers =
-        json!({"status": {"allocatable": {"hugepages-2Mi": "4Gi", "nvidia.com/A100": "1"}}});
-    let offers = offers.to_string();
-    let offers = [
-        "patch",
-        "node",
-        "node-2",
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        &offers,
-    ];
-    kubectl.run(&offers).await.unwrap().ok().unwrap();
+    let offers = json!({"hugepages-2Mi": "4Gi", "nvidia.com/A100": "1"});
+    env.set_allocatable("node-2", &offers).await;
     let runs = machines.until_phase("db", "Running").await.unwrap();
     assert_eq!(runs["status"]["nodeName"], "node-2");
     let instance = env.objects(INSTANCE).get("db").await.unwrap();

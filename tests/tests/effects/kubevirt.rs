@@ -42,19 +42,8 @@ async fn equip_node(env: &Environment) {
         "cpu-model.node.kubevirt.io/Skylake-Server=true",
     ];
     kubectl.run(&labels).await.unwrap().ok().unwrap();
-    let offers =
-        json!({"status": {"allocatable": {"hugepages-2Mi": "8Gi", "nvidia.com/A100": "1"}}});
-    let offers = offers.to_string();
-    let patch = [
-        "patch",
-        "node",
-        "node-2",
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-    ];
-    let patch = [&patch[..], &[offers.as_str()]].concat();
-    kubectl.run(&patch).await.unwrap().ok().unwrap();
+    let offers = json!({"hugepages-2Mi": "8Gi", "nvidia.com/A100": "1"});
+    env.set_allocatable("node-2", &offers).await;
     let permitted = json!({
         "pciHostDevices": [{"pciVendorSelector": "10DE:20B0", "resourceName": "nvidia.com/A100"}],
     });

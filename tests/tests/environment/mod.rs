@@ -76,6 +76,21 @@ impl Environment {
         bound.until(name, "to be bound", is_bound).await.unwrap()
     }
 
+    /// Adds what a node offers to pods.
+    pub(crate) async fn set_allocatable(&self, node: &str, offers: &Value) {
+        let status = json!({"status": {"allocatable": offers}}).to_string();
+        let patch = [
+            "patch",
+            "node",
+            node,
+            "--subresource=status",
+            "--type=merge",
+        ];
+        let patch = [&patch[..], &["-p", &status]].concat();
+        let kubectl = self.lab.kubectl();
+        kubectl.run(&patch).await.unwrap().ok().unwrap();
+    }
+
     /// Creates so many Machines, `fleet-0` and so on.
     pub(crate) async fn fleet(&self, many: usize, spec: &Value) {
         let fleet = (0..many).map(|number| machine(&format!("fleet-{number}"), spec));
