@@ -1,6 +1,9 @@
 //! Reads objects of any kind as JSON, and waits for their state.
 
-use anyhow::{Context as _, Result};
+use std::pin::pin;
+
+use anyhow::{Context as _, Result, bail};
+use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client,
@@ -8,10 +11,12 @@ use kube::{
         DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
     },
     core::ApiResource,
+    runtime::{WatchStreamExt as _, watcher::watch_object},
 };
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
-use crate::wait;
+use crate::wait::LIMIT;
 
 /// A Namespace with these labels.
 pub fn namespace(name: &str, labels: &Value) -> Value {
@@ -246,14 +251,39 @@ impl Objects {
         what: &str,
         fits: impl Fn(&Value) -> bool,
     ) -> Result<Value> {
-        wait::until(&format!("{} {name} {what}", self.kind), async || {
-            Ok(match self.find(name).await? {
-                Some(object) if fits(&object) => Ok(object),
-                Some(object) => Err(Some(state_of(&object))),
-                None => Err(None),
-            })
-        })
-        .await
+        let is_there = |object: Option<&Value>| object.is_some_and(&fits);
+        let found = self.until_state(name, what, is_there).await?;
+        found.context("an object that fits is there")
+    }
+
+    /// Watches the object until it, or its absence, satisfies `fits`.
+    async fn until_state(
+        &self,
+        name: &str,
+        what: &str,
+        fits: impl Fn(Option<&Value>) -> bool,
+    ) -> Result<Option<Value>> {
+        let mut seen = self.find(name).await?;
+        let watching = async {
+            let mut changes = pin!(watch_object(self.api.clone(), name).default_backoff());
+            while !fits(seen.as_ref()) {
+                // A watch that ended goes on, in which an API server that starts again is no fault.
+                let change = changes.next().await.context("a watch has no end")?;
+                if let Ok(object) = change {
+                    seen = object
+                        .map(|object| serde_json::to_value(&object))
+                        .transpose()?;
+                }
+            }
+            anyhow::Ok(())
+        };
+        if let Ok(ended) = timeout(LIMIT, watching).await {
+            ended?;
+            return Ok(seen);
+        }
+        let seen = seen.as_ref().map(state_of);
+        let kind = self.kind;
+        bail!("timed out after {LIMIT:?} waiting for {kind} {name} {what}; last seen: {seen:?}")
     }
 
     /// Waits until a Machine is in a phase.
@@ -282,13 +312,9 @@ impl Objects {
 
     /// Waits until there is no such object.
     pub async fn until_gone(&self, name: &str) -> Result<()> {
-        wait::until(&format!("{} {name} to be gone", self.kind), async || {
-            Ok(match self.find(name).await? {
-                None => Ok(()),
-                Some(object) => Err(state_of(&object)),
-            })
-        })
-        .await
+        let is_gone = |object: Option<&Value>| object.is_none();
+        self.until_state(name, "to be gone", is_gone).await?;
+        Ok(())
     }
 }
 

@@ -12,9 +12,7 @@ use tokio::time::sleep;
 /// because suites run side by side on two cores, and load must not fail a test.
 pub const LIMIT: Duration = Duration::from_mins(5);
 
-/// Shortest and longest interval between two checks. Many suites wait at a time on two cores: in the suite
-/// `interruptions`, checks of a Machine at intervals of a twentieth of the time waited were 29 % of all requests to the API
-/// server.
+/// Shortest and longest interval between two checks. Many suites wait at a time on two cores.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// A point in time at which a wait fails.

@@ -15,7 +15,7 @@ use kube::{
     Api, ResourceExt as _,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
     runtime::{
-        controller::{Action, Controller},
+        controller::{self, Action, Controller},
         reflector::ObjectRef,
         watcher,
     },
@@ -59,6 +59,9 @@ const NETWORK: Kind = Kind {
 /// Pause while the claim of EFI variables and TPM cannot be made.
 const STATE_RETRY: Duration = Duration::from_millis(500);
 
+/// Changes of a guest within this time are one pass: a step of a guest is several of them.
+const DEBOUNCE: Duration = Duration::from_millis(50);
+
 /// KubeVirt's finalizers.
 const MACHINE_FINALIZER: &str = "kubevirt.io/virtualMachineControllerFinalize";
 const INSTANCE_FINALIZER: &str = "foregroundDeleteVirtualMachine";
@@ -79,6 +82,7 @@ pub(super) async fn run_virtual_machines(
                 Some(machine.within(&pod.namespace()?))
             })
             .reconcile_all_on(changed)
+            .with_config(controller::Config::default().debounce(DEBOUNCE))
             .run(reconcile, retry, context);
     drain(controller).await;
 }

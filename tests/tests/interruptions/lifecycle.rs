@@ -37,10 +37,9 @@ const POLL: Duration = Duration::from_millis(250);
 pub(crate) struct Outcome {
     /// The state at each checkpoint.
     pub(crate) checkpoints: Vec<(&'static str, State)>,
+    /// All writes; a run may have fewer than the baseline.
     pub(crate) writes: Vec<String>,
     pub(crate) violations: Vec<String>,
-    /// Whether the fault was injected: a run may have fewer writes than the baseline.
-    pub(crate) fault_injected: bool,
 }
 
 impl Outcome {
@@ -97,11 +96,11 @@ impl<'a> Lifecycle<'a> {
         proxy.set_target(controller.process().id());
         let steps = async {
             let checkpoints = self.steps().await?;
-            let (writes, fault_injected) = (proxy.writes(), proxy.fault_injected());
+            let writes = proxy.writes();
             let late = self.late_write(&proxy).await?;
-            anyhow::Ok((checkpoints, writes, fault_injected, late))
+            anyhow::Ok((checkpoints, writes, late))
         };
-        let (checkpoints, writes, fault_injected, late) = tokio::select! {
+        let (checkpoints, writes, late) = tokio::select! {
             done = steps => done.with_context(|| controller.process().log_tail(15))?,
             failed = restart_when_killed(&proxy, &mut controller) => return Err(failed),
         };
@@ -111,7 +110,6 @@ impl<'a> Lifecycle<'a> {
             checkpoints,
             writes,
             violations,
-            fault_injected,
         })
     }
 
