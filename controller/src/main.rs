@@ -12,6 +12,11 @@ use runtime::{logging, settings, tasks::chain};
 
 use crate::args::Args;
 
+/// A fleet's objects are many small allocations of different ages, among which the C library's allocator searches
+/// longer the more there are (`docs/performance.md`).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // rustls needs one crypto provider per process, installed before the first TLS configuration is built.
     let fresh = rustls::crypto::ring::default_provider().install_default();

@@ -32,12 +32,9 @@ impl<A> Default for Plan<A> {
 }
 
 impl<A> Plan<A> {
-    /// Whether the plan changes nothing and requests no earlier pass.
-    pub fn is_nothing(&self) -> bool {
-        self.finalizer.is_none()
-            && self.actions.is_empty()
-            && self.status.is_none()
-            && self.requeue_after.is_none()
+    /// Whether the plan changes nothing but the status.
+    pub fn only_reports(&self) -> bool {
+        self.finalizer.is_none() && self.actions.is_empty()
     }
 }
 

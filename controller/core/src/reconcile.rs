@@ -124,8 +124,8 @@ impl<B: Backend> Runner for B {
 pub struct Outcome {
     /// Time until the next pass, if shorter than the reconcile interval.
     requeue_after: Option<Duration>,
-    /// There was nothing to do, and every change triggers a pass: without a trigger another pass would find the same,
-    /// whether or not the Machine is ready.
+    /// There was nothing to do but to write the status, and every change triggers a pass: without a trigger another pass
+    /// would find the same, whether or not the Machine is ready.
     is_settled: bool,
 }
 
@@ -289,7 +289,7 @@ async fn pass<B: Backend>(
             write(&machine, &planned, context).await?;
             Ok(Outcome {
                 requeue_after: planned.requeue_after,
-                is_settled: planned.is_nothing() && B::IS_EVENT_DRIVEN,
+                is_settled: planned.only_reports() && B::IS_EVENT_DRIVEN,
             })
         }
         Err(failure) => {

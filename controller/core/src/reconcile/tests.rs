@@ -119,7 +119,7 @@ impl Backend for Scripted {
     }
 
     fn plan(
-        _: &Machine,
+        machine: &Machine,
         steps: &Vec<Step>,
         refusal: Option<&Refusal>,
         growth: Growth<'_>,
@@ -130,6 +130,8 @@ impl Backend for Scripted {
             status.conditions[0].message.clone_from(&refusal.message);
             status
         });
+        let is_new = machine.status.conditions.is_empty();
+        let status = status.or_else(|| is_new.then(|| fixtures::ready("True", "Running")));
         let is_permitted = |step: &&Step| growth == Growth::Permitted || step.is_switch;
         Plan {
             actions: steps.iter().filter(is_permitted).cloned().collect(),
@@ -309,16 +311,19 @@ async fn a_pass_waits_until_the_caches_show_what_was_written() {
 }
 
 #[tokio::test]
-async fn only_a_machine_without_work_waits_longer_than_the_interval_ready_or_not() {
+async fn only_a_machine_without_actions_waits_longer_than_the_interval_ready_or_not() {
     let settled = Harness::new(Scripted::default(), LeaseGuard::Always);
     let acting = Harness::new(Scripted::with(vec![SWITCH]), LeaseGuard::Always);
     let mut waiting = Harness::new(Scripted::default(), LeaseGuard::Always);
     waiting.machine.status = fixtures::ready("False", "NetworkConfigurationNotFound");
+    let mut reporting = Harness::new(Scripted::default(), LeaseGuard::Always);
+    reporting.machine.status = MachineStatus::default();
     let interval = settled.context.interval;
     for (harness, expected) in [
         (settled, SETTLED_INTERVAL),
         (acting, interval),
         (waiting, SETTLED_INTERVAL),
+        (reporting, SETTLED_INTERVAL),
     ] {
         let cached = Arc::new(CachedMachine::from(harness.machine.clone()));
         let next = reconcile(cached, harness.context.clone()).await;
