@@ -11,8 +11,8 @@ use super::lenient;
 use crate::code::Code;
 use crate::json::{Json, Text};
 use crate::names;
-use crate::rules::GuestReport;
 use crate::rules::limits::Truncate;
+use crate::rules::{GuestReport, PendingValue};
 use crate::violation::{Findings, Kind, Violation};
 
 /// The fields that a review reads from an object's metadata.
@@ -149,6 +149,7 @@ pub(super) struct Status {
     kept_volumes: Vec<VolumeState>,
     conditions: Vec<ConditionState>,
     last_migration: MigrationState,
+    pending_changes: Vec<PendingValue>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -211,6 +212,7 @@ impl Status {
         };
         let is_movable = is("LiveMigratable", "True").then_some(Ok(()));
         GuestReport {
+            pending: &self.pending_changes,
             migration: self.obstacle_to_migration().map(Err).or(is_movable),
             waits_for_restart: is("RestartRequired", "True"),
         }

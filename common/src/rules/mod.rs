@@ -72,7 +72,7 @@ pub(crate) use firmware::kept as kept_defaults;
 pub(crate) use image_names::kept as kept_images;
 pub use migration::libvirt::{check_shares, obstacle as obstacle_to_move};
 pub(crate) use offered::device_kinds;
-pub(crate) use rule::GuestReport;
+pub(crate) use rule::{GuestReport, PendingValue};
 pub use rule::{MissingNetworks, Rule, RuleStage, Settings};
 
 use crate::api::choice::{Backend, Choice as _, ReclaimPolicy};

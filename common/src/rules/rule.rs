@@ -16,6 +16,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::Deserialize;
+
 use super::cloud_init::schema::CloudInitSchema;
 use super::libvirthosts::intent::HostIntent;
 use crate::api::choice::{
@@ -345,9 +347,21 @@ pub(crate) struct Update<'a> {
     pub(crate) guest: GuestReport<'a>,
 }
 
-/// What the controller has reported of a guest on KubeVirt.
+/// A field of the block that the running guest has with another value.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct PendingValue {
+    /// Its path in the block.
+    pub(crate) field: String,
+    /// The value of the running guest.
+    pub(crate) current: String,
+}
+
+/// What the controller has reported of a guest.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GuestReport<'a> {
+    /// The changes that it does not have yet.
+    pub(crate) pending: &'a [PendingValue],
     /// Whether KubeVirt can migrate it, or why not: the condition LiveMigratable. `None`: not reported.
     pub(crate) migration: Option<Result<(), &'a str>>,
     /// Whether it has to be restarted for an earlier change: KubeVirt then applies no other one.

@@ -1,225 +1,155 @@
-//! The table of update effects, row by row: what admission announces of a change is what happens to a guest that runs.
-//!
-//! ```text
-//! change of one field ──kubectl apply──▶ refused, or warnings
-//!                                            │ the table: which of these
-//!                                            ▼
-//!                        status.pendingChanges: exactly what was announced, never more, until the restart
-//! ```
+//! The table of update effects, row by row, on KubeVirt as the simulator plays it. Its counterpart for libvirt is in the
+//! suite `libvirt`.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 #[path = "../environment/mod.rs"]
 mod environment;
-
-mod cases;
-mod kubevirt;
-
-use std::{collections::BTreeSet, time::Duration};
+mod subject;
 
 use common::api::choice::Backend;
-use common::rules::update::{Effect, Field};
-use lab::{
-    Kubectl, Lab,
-    objects::{MACHINE, Objects},
-    wait,
-};
-use serde_json::Value;
+use common::rules::update::Field;
+use lab::wait::until;
+use serde_json::{Value, json};
 
-use cases::Change;
-use environment::is_reported;
+use environment::{Environment, machine};
+use subject::{Cases, OtherMachine, Subject};
 
-/// How long a status may take to show a change, on a machine that is busy with other suites.
-const LIMIT: Duration = Duration::from_mins(1);
-
-/// A Machine that runs, and what was announced of it.
-pub(crate) struct Subject {
-    backend: Backend,
-    kubectl: Kubectl,
-    machines: Objects,
-    /// As it was applied last.
-    machine: Value,
-    /// The fields of `status.pendingChanges` that are to be there, by what admission has announced so far.
-    announced: BTreeSet<String>,
-    /// The rows of the table of which a change was tried.
-    tried: Vec<Field>,
-    faults: Vec<String>,
+/// A network with addresses in this subnet.
+fn network(name: &str, cidr: &str) -> Value {
+    json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "NetworkConfiguration",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"bridge": "br-second", "ipam": {"subnets": [{"cidr": cidr}]}},
+    })
 }
 
-impl Subject {
-    /// A Machine that runs as it was applied.
-    pub(crate) fn new(backend: Backend, lab: &Lab, machine: Value) -> Self {
-        Self {
-            backend,
-            kubectl: lab.kubectl(),
-            machines: lab.objects(MACHINE, "default"),
-            machine,
-            announced: BTreeSet::new(),
-            tried: Vec::new(),
-            faults: Vec::new(),
-        }
-    }
-
-    fn name(&self) -> &str {
-        self.machine["metadata"]["name"].as_str().unwrap()
-    }
-
-    /// Applies a change that is accepted, and waits until exactly what was announced is pending.
-    pub(crate) async fn accepts(&mut self, change: &Change) {
-        let field = change.field();
-        self.tried.push(field);
-        let before = self.machine.clone();
-        let effect = field.effect(self.backend);
-        change.set(&mut self.machine["spec"]);
-        let answer = self.kubectl.apply(&self.machine).await.unwrap();
-        if answer.code != 0 {
-            self.machine = before;
-            return self.fault(field, faults(&answer.stderr));
-        }
-        let codes = ["[RestartRequired]", "[NewInstanceRequired]"];
-        let lines = answer.stderr.lines();
-        let warnings = lines.filter(|line| codes.iter().any(|code| line.ends_with(code)));
-        let warnings: Vec<_> = warnings.collect();
-        let is_announced = warnings.iter().any(|line| is_of(field, line));
-        let waits = match effect {
-            Effect::Restart | Effect::NewInstance | Effect::MigrationOrRestart => true,
-            Effect::Live | Effect::Nothing | Effect::Grow => false,
-            // It depends on the guest: admission has to say which.
-            Effect::LiveOrRestart => is_announced,
-            Effect::RefusedWhileRunning | Effect::Refused | Effect::Resolved => {
-                return self.fault(field, effect.describe());
-            }
-        };
-        if is_announced != waits || !waits && !warnings.is_empty() {
-            self.fault(field, &format!("{}, but: {warnings:?}", effect.describe()));
-        }
-        for name in change.pending.iter().filter(|_| waits) {
-            match name.strip_prefix('-') {
-                Some(gone) => self.announced.remove(gone),
-                None => self.announced.insert(name.clone()),
-            };
-        }
-        self.compare_pending(field).await;
-    }
-
-    /// Sends a change that is refused, which changes nothing.
-    pub(crate) async fn refuses(&mut self, change: &Change) {
-        let field = change.field();
-        self.tried.push(field);
-        let effect = field.effect(self.backend);
-        if ![Effect::Refused, Effect::RefusedWhileRunning].contains(&effect) {
-            self.fault(field, effect.describe());
-        }
-        let mut machine = self.machine.clone();
-        change.set(&mut machine["spec"]);
-        let answer = self.kubectl.apply(&machine).await.unwrap();
-        if answer.code == 0 || !answer.stderr.lines().any(|line| is_of(field, line)) {
-            self.fault(field, faults(&answer.stderr));
-        }
-        self.compare_pending(field).await;
-    }
-
-    fn fault(&mut self, field: Field, what: &str) {
-        self.faults.push(format!("{field:?}: {what}"));
-    }
-
-    /// Waits until exactly the announced changes are pending. What is pending instead is a fault, and expected from then on.
-    async fn compare_pending(&mut self, field: Field) {
-        let (mut seen, mut last) = (BTreeSet::new(), Value::Null);
-        let waited = wait::until_within(LIMIT, "the announced changes", async || {
-            let machine = self.machines.get(self.name()).await?;
-            let pending = environment::pending(&machine);
-            let waits =
-                |change: &&[&str; 4]| change[3] == "Restart" || self.announced.contains(change[0]);
-            let waiting = pending.iter().filter(waits);
-            seen = waiting.map(|change| change[0].to_owned()).collect();
-            let is_done = is_reported(&machine)
-                && machine["status"]["phase"] == "Running"
-                && seen == self.announced;
-            last = machine["status"].clone();
-            Ok(is_done.then_some(()).ok_or(()))
-        });
-        if waited.await.is_err() {
-            let missing: Vec<_> = self.announced.difference(&seen).collect();
-            let more: Vec<_> = seen.difference(&self.announced).collect();
-            let what = format!("not pending: {missing:?}, pending without a word: {more:?}");
-            self.fault(field, &format!("{what}, {last}"));
-            self.announced = seen;
-        }
-    }
-
-    /// Changes an annotation that a policy carries: no review is asked, so that only the status announces what it does.
-    pub(crate) async fn annotates(&mut self, annotation: &str) {
-        self.tried.push(Field::Annotations);
-        let annotate = ["annotate", "machine", self.name(), annotation];
-        self.kubectl.run(&annotate).await.unwrap().ok().unwrap();
-        self.announced.insert("metadata.annotations".to_owned());
-        self.compare_pending(Field::Annotations).await;
-    }
-
-    /// The guest is stopped and started: it has everything then.
-    pub(crate) async fn has_everything_after_a_restart(&mut self) {
-        for power in ["Stopped", "Running"] {
-            self.machine["spec"]["powerState"] = power.into();
-            let answer = self.kubectl.apply(&self.machine).await.unwrap();
-            answer.ok().unwrap();
-            let what = format!("to be {power}");
-            let is_there =
-                |machine: &Value| is_reported(machine) && machine["status"]["phase"] == power;
-            self.machines
-                .until(self.name(), &what, is_there)
-                .await
-                .unwrap();
-        }
-        self.announced.clear();
-        self.tried.push(Field::PowerState);
-        self.compare_pending(Field::PowerState).await;
-    }
-
-    /// Every row of the table was tried without a fault, apart from these, each with the reason.
-    pub(crate) fn assert_all_but(mut self, others: &[(Field, &str)]) {
-        for field in Field::ALL {
-            let is_other = others.iter().any(|(other, _)| other == field);
-            if self.tried.contains(field) == is_other {
-                self.fault(*field, "was not tried, or is listed as one that cannot be");
-            }
-        }
-        assert!(self.faults.is_empty(), "{:#?}", self.faults);
-    }
+/// A template whose only disk a Machine can remove.
+fn template(class: &str) -> Value {
+    json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "MachineTemplate",
+        "metadata": {"name": "with-scratch"},
+        "spec": {"disks": [{"name": "scratch", "size": "1Gi", "storageClass": class}]},
+    })
 }
 
-/// What a refusal says after the object that kubectl repeats.
-fn faults(refusal: &str) -> &str {
-    refusal
-        .rsplit_once("denied the request")
-        .map_or(refusal, |(_, faults)| faults)
+/// A node with everything that the changed Machine asks for.
+async fn equip_node(env: &Environment) {
+    let kubectl = env.lab.kubectl();
+    let created = ["wait", "--for=create", "node/node-2", "--timeout=60s"];
+    kubectl.run(&created).await.unwrap().ok().unwrap();
+    let labels = [
+        "label",
+        "node",
+        "node-2",
+        "zone=a",
+        "rack=1",
+        "cpumanager=true",
+        "cpu-model.node.kubevirt.io/Skylake-Server=true",
+    ];
+    kubectl.run(&labels).await.unwrap().ok().unwrap();
+    let offers = json!({"hugepages-2Mi": "8Gi", "nvidia.com/A100": "1"});
+    env.set_allocatable("node-2", &offers).await;
+    let permitted = json!({
+        "pciHostDevices": [{"pciVendorSelector": "10DE:20B0", "resourceName": "nvidia.com/A100"}],
+    });
+    env.simulator.permit_devices(&permitted).await.unwrap();
+    let class = ["create", "priorityclass", "high", "--value=1000"];
+    kubectl.run(&class).await.unwrap().ok().unwrap();
 }
 
-/// Whether a line of an answer names the field.
-fn is_of(field: Field, line: &str) -> bool {
-    let mut path = String::new();
-    let text = line
-        .trim()
-        .trim_start_matches("Warning: ")
-        .trim_start_matches("* ");
-    let mut within = false;
-    for letter in text.chars().take_while(|letter| *letter != ':') {
-        match letter {
-            '[' => {
-                within = true;
-                path.push_str("[]");
-            }
-            ']' => within = false,
-            _ if within => {}
-            _ => path.push(letter),
-        }
+fn before() -> Value {
+    let image = |file: &str| json!({"url": format!("https://images.example.com/{file}")});
+    json!({
+        "template": "with-scratch",
+        "resources": {"cpu": {"cores": 1}, "memory": {"size": "1Gi"}},
+        "disks": [
+            {"name": "root", "size": "10Gi", "storageClass": "fast-ssd", "image": image("debian.qcow2")},
+            {"name": "data", "size": "1Gi", "storageClass": "fast-ssd"},
+            {"name": "scratch"},
+            {"name": "legacy", "claimName": "legacy-disk"},
+        ],
+        "networks": [
+            {"name": "eth0"},
+            {"name": "lan", "networkName": "lan"},
+            {"name": "wan", "networkName": "lan"},
+        ],
+        "cdroms": [
+            {"name": "tools", "size": "1Gi", "storageClass": "fast-ssd", "image": image("tools.iso")},
+        ],
+        "domain": {"firmware": {"bootloader": {"efi": true, "persistent": false}}},
+        "cloudInit": {"userData": "#cloud-config\n"},
+    })
+}
+
+/// Runs a Machine, and makes its changes.
+async fn tried(env: &Environment, name: &str, other: &OtherMachine) -> Subject {
+    let machine = machine(name, &other.spec);
+    env.apply(&machine).await;
+    env.machines().until_phase(name, "Running").await.unwrap();
+    let mut subject = Subject::new(Backend::Kubevirt, &env.lab, machine);
+    subject.tries(&other.cases).await;
+    subject.has_everything_after_a_restart().await;
+    subject
+}
+
+/// A Secret with data for every use.
+fn secret(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": name, "namespace": "default"},
+        "stringData": {
+            "userdata": format!("#cloud-config\nhostname: {name}\n"),
+            "networkdata": format!("version: 2\n# {name}\n"),
+            "autounattend.xml": format!("<unattend>{name}</unattend>"),
+        },
+    })
+}
+
+#[tokio::test]
+async fn each_change_has_the_announced_effect_on_kubevirt() {
+    let env = Environment::with_best_crds().await;
+    equip_node(&env).await;
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "legacy-disk", "namespace": "default"},
+        "spec": {
+            "storageClassName": "standard", "accessModes": ["ReadWriteMany"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    });
+    env.bound_claim(&claim).await;
+    let policy = json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "MachinePolicy", "metadata": {"name": "io"},
+        "spec": {"namespaceSelector": {}, "annotations": {"allow": ["example.com/*"]}, "hardware": {"overrides": ["spec.template.spec.domain.ioThreadsPolicy"]}},
+    });
+    for object in [
+        policy,
+        template("fast-ssd"),
+        network("lan", "10.9.0.0/24"),
+        network("other", "10.10.0.0/24"),
+        secret("first"),
+        secret("second"),
+    ] {
+        env.apply(&object).await;
     }
-    let path = path.strip_prefix("spec.").unwrap_or(&path);
-    let field = field.path();
-    let below = |long: &str, short: &str| {
-        long.strip_prefix(short)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    // An item of a list that comes or goes is named by the list.
-    let is_item = field.ends_with("[].name") || field.ends_with("[].remove");
-    below(path, field) || is_item && field.starts_with(path)
+    let machine = machine("web", &before());
+    until("the webhook to know the surroundings", async || {
+        let answer = env.lab.kubectl().apply(&machine).await?;
+        Ok((answer.code == 0).then_some(()).ok_or(answer))
+    })
+    .await
+    .unwrap();
+    env.machines().until_phase("web", "Running").await.unwrap();
+
+    let mut web = Subject::new(Backend::Kubevirt, &env.lab, machine);
+    web.tries(&Cases::read(include_str!("kubevirt.yaml"))).await;
+    web.annotates("example.com/team=a").await;
+    web.has_everything_after_a_restart().await;
+    for (name, other) in OtherMachine::read(include_str!("kubevirt_others.yaml")) {
+        web.include(tried(&env, &name, &other).await);
+    }
+    web.assert_all_but(&[
+        (Field::Template, "it resolves to other rows"),
+        (Field::Drivers, "it is announced at the disks and cards"),
+    ]);
 }

@@ -5,6 +5,7 @@
 mod addresses;
 mod cores;
 mod display;
+mod effects;
 mod environment;
 mod existing;
 mod firmware;
@@ -24,5 +25,7 @@ mod placement;
 mod power;
 mod private;
 mod probes;
+#[path = "../effects/subject.rs"]
+mod subject;
 mod upgrade;
 mod windows;

@@ -1,6 +1,7 @@
 //! Differences between the desired domain and the running one, by field of the block, and for each whether
 //! libvirt can remove it while the guest runs.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 
 use super::build::assign_targets;
@@ -156,7 +157,7 @@ impl Domain {
             }
         }
         let taken: Vec<_> = running.disks.iter().map(|it| it.target.clone()).collect();
-        let is_reordered = self.boot_sequence(running) != running.boot_sequence(self);
+        let is_reordered = self.is_reordered(running);
         for desired in without_seed(&self.disks) {
             let path = field_path(desired);
             let Some(current) = running.disks.iter().find(|it| it.alias == desired.alias) else {
@@ -211,20 +212,37 @@ impl Domain {
         }
     }
 
-    /// The devices that both domains have, in the order in which this one boots from them. A device that is added
-    /// or removed renumbers those after it, which changes nothing for them. A drive that was filled or emptied
-    /// counts as added or removed.
-    fn boot_sequence(&self, other: &Self) -> Vec<&str> {
-        let is_common = |disk: &&Disk| {
-            let same = other.disks.iter().find(|it| it.alias == disk.alias);
-            same.is_some_and(|it| it.volume.is_some() == disk.volume.is_some())
+    /// Whether the devices that both domains have are in another boot order. A device that is added or removed renumbers
+    /// those after it, which changes nothing for them. A drive that was filled or emptied counts as added or removed. A
+    /// device that was plugged into the running guest may have no number until the restart, which nothing waits for.
+    fn is_reordered(&self, running: &Self) -> bool {
+        let plugged_disk = |disk: &Disk| {
+            let mut others = running.disks.iter().filter(|it| it.cdrom == disk.cdrom);
+            disk.boot_order.is_none() && others.any(|it| it.boot_order.is_some())
         };
-        let disks = self.disks.iter().filter(is_common);
+        let plugged_nic = |nic: &Nic| {
+            nic.boot_order.is_none() && running.nics.iter().any(|it| it.boot_order.is_some())
+        };
+        let disks = running.disks.iter().filter(|disk| !plugged_disk(disk));
+        let disks = disks.filter(|disk| {
+            let same = self.disks.iter().find(|it| it.alias == disk.alias);
+            same.is_some_and(|it| it.volume.is_some() == disk.volume.is_some())
+        });
+        let nics = running.nics.iter().filter(|nic| !plugged_nic(nic));
+        let nics = nics.filter(|nic| self.nics.iter().any(|it| it.alias == nic.alias));
+        let disks = disks.map(|disk| disk.alias.as_str());
+        let common: BTreeSet<_> = disks.chain(nics.map(|nic| nic.alias.as_str())).collect();
+        self.boot_sequence(&common) != running.boot_sequence(&common)
+    }
+
+    /// Those of these devices from which this domain boots, in order.
+    fn boot_sequence(&self, devices: &BTreeSet<&str>) -> Vec<&str> {
+        let disks = self.disks.iter();
         let disks = disks.filter_map(|disk| Some((disk.boot_order?, disk.alias.as_str())));
         let nics = self.nics.iter();
-        let nics = nics.filter(|nic| other.nics.iter().any(|it| it.alias == nic.alias));
         let nics = nics.filter_map(|nic| Some((nic.boot_order?, nic.alias.as_str())));
-        let mut sequence: Vec<_> = disks.chain(nics).collect();
+        let all = disks.chain(nics);
+        let mut sequence: Vec<_> = all.filter(|(_, alias)| devices.contains(alias)).collect();
         sequence.sort_unstable();
         sequence.into_iter().map(|(_, alias)| alias).collect()
     }
@@ -249,7 +267,7 @@ impl Domain {
                 );
             }
         }
-        let is_reordered = self.boot_sequence(running) != running.boot_sequence(self);
+        let is_reordered = self.is_reordered(running);
         for desired in &self.nics {
             let path = format!("networks[{}]", desired.name());
             let Some(current) = running.nics.iter().find(|it| it.alias == desired.alias) else {

@@ -19,6 +19,7 @@ mod hardware;
 pub(super) mod kept;
 mod pending;
 pub(super) mod refused;
+mod running;
 mod sizes;
 mod volumes;
 pub(super) mod warnings;

@@ -10,17 +10,23 @@ use crate::rules::sizing;
 use super::announced::Warnings;
 use super::effects::Field;
 
+/// Warns of other vCPUs and memory. `runs`: the block with what the guest runs with.
 pub(super) fn warn(
     merged: &Merged<'_>,
-    old: &Normalized,
+    (old, runs): (&Normalized, &Normalized),
     new: &Normalized,
     warnings: &mut Warnings<'_>,
 ) {
-    vcpus(merged, old, new, warnings);
-    memory(merged, old, new, warnings);
+    vcpus(merged, (old, runs), new, warnings);
+    memory(merged, (old, runs), new, warnings);
 }
 
-fn vcpus(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
+fn vcpus(
+    merged: &Merged<'_>,
+    (old, runs): (&Normalized, &Normalized),
+    new: &Normalized,
+    warnings: &mut Warnings<'_>,
+) {
     let (was, is) = (&old.cpu, &new.cpu);
     let [cores, threads, sockets, most] = sizing::cpu_leaves(merged).map(|leaf| leaf.path);
     let grows = sizing::max_cores(merged).value.is_some();
@@ -39,10 +45,13 @@ fn vcpus(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut
         // KubeVirt adds sockets only if nothing else of them changes.
         Backend::Kubevirt => {
             let sockets = is.sockets;
-            let is_same = NormalizedCpu { sockets, ..*was } == *is;
-            is_same && (was.sockets..=was.max_sockets).contains(&sockets)
+            let is_same = NormalizedCpu {
+                sockets,
+                ..runs.cpu
+            } == *is;
+            is_same && (runs.cpu.sockets..=runs.cpu.max_sockets).contains(&sockets)
         }
-        Backend::Libvirt => hotplug::takes_vcpus(*was, *is, old.features.acpi),
+        Backend::Libvirt => hotplug::takes_vcpus(runs.cpu, *is, runs.features.acpi),
     };
     warnings.field(Field::Sockets, sockets, (was.sockets, is.sockets), fits);
     // Without `maxSockets` the bound equals the sockets, so its change is not reported separately.
@@ -57,12 +66,17 @@ fn vcpus(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut
     }
 }
 
-fn memory(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
+fn memory(
+    merged: &Merged<'_>,
+    (old, runs): (&Normalized, &Normalized),
+    new: &Normalized,
+    warnings: &mut Warnings<'_>,
+) {
     let (was, is) = (&old.memory, &new.memory);
     let [size, max_size] = sizing::memory_leaves(merged).map(|leaf| leaf.path);
     let fits = match new.backend {
-        Backend::Kubevirt => (was.size..=was.max_size).contains(&is.size),
-        Backend::Libvirt => hotplug::takes_memory(*was, *is),
+        Backend::Kubevirt => (runs.memory.size..=runs.memory.max_size).contains(&is.size),
+        Backend::Libvirt => hotplug::takes_memory(runs.memory, *is),
     };
     warnings.field(Field::MemorySize, size, (was.size, is.size), fits);
     // Without `maxSize` the bound equals the size. On libvirt a smaller size is taken at once, the smaller bound is not.

@@ -35,11 +35,11 @@ fn drives(block: &Normalized) -> Vec<(&str, bool)> {
 /// Warns of disks, drives and media that change.
 pub(super) fn warn(
     merged: &Merged<'_>,
-    old: &Normalized,
+    (old, runs): (&Normalized, &Normalized),
     new: &Normalized,
     warnings: &mut Warnings<'_>,
 ) {
-    let [was, is] = [old, new].map(|block| pluggable_disks(block, old));
+    let [was, is] = [old, new].map(|block| pluggable_disks(block, runs));
     warnings.items(Field::Disk, "disks", &merged.disks, &was, &is);
     for item in &merged.disks {
         let name = item.name().value;

@@ -337,6 +337,27 @@ fn network_cards_are_hot_plugged_where_the_chipset_supports_it() {
 }
 
 #[test]
+fn a_device_that_was_plugged_in_without_a_number_changes_no_boot_order() {
+    let (desired, mut running) = both("small", |case| {
+        let mut disk = extra_disk(DiskBus::Virtio);
+        disk.boot_order = Some(2);
+        case.block.disks.push(disk);
+        case.block.networks[0].boot_order = Some(3);
+    });
+    running.disks.clone_from(&desired.disks);
+    let named = |disk: &&mut Disk| disk.name() == "extra";
+    running.disks.iter_mut().find(named).unwrap().boot_order = None;
+    assert_eq!(lines(&desired.differences_from(&running)), [""; 0]);
+    // None of the guest's cards was to boot.
+    running.nics[0].boot_order = None;
+    let differences = desired.differences_from(&running);
+    assert!(
+        lines(&differences).contains(&"networks[default].bootOrder: none → 3; restart".to_owned()),
+        "{differences:?}"
+    );
+}
+
+#[test]
 fn a_change_of_a_network_card_needs_a_restart() {
     check(
         "small",

@@ -1,0 +1,32 @@
+//! What the guest of a stored Machine runs with. Its block may have changes that wait for a restart.
+
+use std::str::FromStr;
+
+use crate::api::normalized::Normalized;
+use crate::rules::rule::GuestReport;
+
+/// The stored block with the sizes and features of the running guest, on which it depends what that can take.
+pub(super) fn running(stored: &Normalized, guest: GuestReport<'_>) -> Normalized {
+    let mut runs = stored.clone();
+    for change in guest.pending {
+        let current = &change.current;
+        match change.field.as_str() {
+            "cpu.cores" => set(&mut runs.cpu.cores, current),
+            "cpu.threads" => set(&mut runs.cpu.threads, current),
+            "cpu.sockets" => set(&mut runs.cpu.sockets, current),
+            "cpu.maxSockets" => set(&mut runs.cpu.max_sockets, current),
+            "memory.size" => set(&mut runs.memory.size, current),
+            "memory.maxSize" => set(&mut runs.memory.max_size, current),
+            "features.acpi" => set(&mut runs.features.acpi, current),
+            _ => {}
+        }
+    }
+    runs
+}
+
+/// Sets a value that can be read; another one has no meaning here.
+fn set<T: FromStr>(at: &mut T, text: &str) {
+    if let Ok(value) = text.parse() {
+        *at = value;
+    }
+}

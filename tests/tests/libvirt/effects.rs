@@ -1,0 +1,147 @@
+//! The table of update effects, row by row, with a guest that runs in QEMU.
+
+use common::api::choice::Backend;
+use common::rules::update::Field;
+use lab::wait;
+use serde_json::{Value, json};
+
+use crate::environment::{self, Environment};
+use crate::subject::{Cases, OtherMachine, Subject};
+
+/// A Machine of which every field can be changed.
+fn before() -> Value {
+    json!({
+        "template": "with-scratch",
+        "backend": "libvirt",
+        "resources": {"cpu": {"cores": 1}, "memory": {"size": "256Mi"}},
+        "disks": [
+            environment::root(),
+            {"name": "data", "size": "1Gi", "storageClass": "local"},
+            {"name": "scratch"},
+        ],
+        "networks": [
+            {"name": "eth0"},
+            {"name": "lan", "networkName": "lan"},
+            {"name": "wan", "networkName": "lan"},
+        ],
+        "cdroms": [{"name": "tools", "image": {"volume": "tools.iso"}}],
+        "cloudInit": {"userData": "#cloud-config\n"},
+    })
+}
+
+/// Creates what the Machine names.
+async fn create_surroundings(env: &Environment) {
+    let images = env.libvirt.path("pools").join("images");
+    let content = env.lab.path("medium.iso");
+    std::fs::write(&content, "medium").unwrap();
+    for medium in ["tools.iso", "other.iso"] {
+        let volume = env.libvirt.volume(&images, medium, &content);
+        volume.await.unwrap();
+    }
+    let network = |name: &str, bridge: &str, cidr: &str| {
+        json!({
+            "apiVersion": "vitistack.io/v1alpha1", "kind": "NetworkConfiguration",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"bridge": bridge, "ipam": {"subnets": [{"cidr": cidr}]}},
+        })
+    };
+    // Disks of the template come first, and the firmware starts the first one.
+    let disk = |name: &str| json!({"name": name, "size": "1Gi", "storageClass": "local"});
+    let disks = ["root", "scratch"].map(disk);
+    for object in [
+        json!({
+            "apiVersion": "vitistack.io/v1alpha1", "kind": "MachineTemplate",
+            "metadata": {"name": "with-scratch"}, "spec": {"disks": disks},
+        }),
+        json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "screen", "namespace": "default"},
+            "stringData": {"password": "secret"},
+        }),
+        network("lan", "br-second", "10.9.0.0/24"),
+        network("other", "default", "10.10.0.0/24"),
+        seed("first"),
+        seed("second"),
+    ] {
+        env.lab.apply(&object).await.unwrap();
+    }
+}
+
+/// Runs a Machine, and makes its changes.
+async fn tried(env: &Environment, name: &str, other: &OtherMachine) -> Subject {
+    let machine = lab::reviews::machine(name, &other.spec);
+    env.lab.apply(&machine).await.unwrap();
+    env.until_report(name, "its first boot", |it| it.boots == 1)
+        .await;
+    let runs = |machine: &Value| machine["status"]["phase"] == "Running";
+    env.until(name, "to run", runs).await;
+    let mut subject = Subject::new(Backend::Libvirt, &env.lab, machine);
+    subject.tries(&other.cases).await;
+    subject.has_everything_after_a_restart().await;
+    subject
+}
+
+/// A Secret with data for cloud-init.
+fn seed(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": name, "namespace": "default"},
+        "stringData": {
+            "userdata": format!("#cloud-config\nhostname: {name}\n"),
+            "networkdata": format!("version: 2\n# {name}\n"),
+        },
+    })
+}
+
+#[tokio::test]
+async fn each_change_has_the_announced_effect_on_libvirt() {
+    let Some(env) = Environment::new().await else {
+        return;
+    };
+    create_surroundings(&env).await;
+    let machine = lab::reviews::machine("web", &before());
+    wait::until("the webhook to know the surroundings", async || {
+        let answer = env.lab.kubectl().apply(&machine).await?;
+        Ok((answer.code == 0).then_some(()).ok_or(answer))
+    })
+    .await
+    .unwrap();
+    // A guest that boots answers no request to take something out.
+    env.until_report("web", "its first boot", |it| it.boots == 1)
+        .await;
+    env.until("web", "to run", |it| it["status"]["phase"] == "Running")
+        .await;
+
+    let mut web = Subject::new(Backend::Libvirt, &env.lab, machine);
+    web.tries(&Cases::read(include_str!("effects.yaml"))).await;
+    web.annotates("example.com/team=a").await;
+    web.has_everything_after_a_restart().await;
+    for (name, other) in OtherMachine::read(include_str!("effects_others.yaml")) {
+        web.include(tried(&env, &name, &other).await);
+    }
+    web.assert_all_but(&[
+        (Field::Template, "it resolves to other rows"),
+        (Field::Drivers, "it is announced at the disks and cards"),
+        (Field::Sysprep, "it is a part of Windows"),
+        (Field::CpuModel, "QEMU emulates the processor: hardware"),
+        (Field::DedicatedCpu, "hardware"),
+        (Field::Hugepages, "the host has none"),
+        (Field::Devices, "the host has none"),
+        (Field::ConsoleLog, "the host has no pool for logs: display"),
+        (Field::Tpm, "firmware"),
+        (Field::PersistentEfi, "firmware"),
+        (Field::BootOrder, "the guest boots from its first disk"),
+        (Field::Acpi, "a guest without it does not shut down"),
+        (Field::DiskAccessMode, "KubeVirt has it"),
+        (Field::DiskVolumeMode, "KubeVirt has it"),
+        (Field::DiskClaimName, "KubeVirt has it"),
+        (Field::DiskShareable, "KubeVirt has it"),
+        (Field::DiskSelector, "KubeVirt has it"),
+        (Field::DiskVolumeName, "KubeVirt has it"),
+        (Field::CdromSize, "the host reads the image in place"),
+        (
+            Field::CdromStorageClass,
+            "the host reads the image in place",
+        ),
+    ]);
+}
