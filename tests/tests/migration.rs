@@ -244,6 +244,63 @@ async fn a_drained_guest_is_treated_as_its_eviction_strategy_says() {
     assert_eq!(stays["status"]["nodeName"], node);
 }
 
+/// What a drain of the node does with each guest is known before, and is what happens.
+#[tokio::test]
+async fn a_node_is_drained_of_guests_that_can_move_and_of_others() {
+    let env = Environment::with_best_crds().await;
+    let (kubectl, machines) = (env.lab.kubectl(), env.machines());
+    let cordon = async |verb: &str, nodes: &[&str]| {
+        let command = [&[verb], nodes].concat();
+        kubectl.run(&command).await.unwrap().ok().unwrap();
+    };
+    let created = ["wait", "--for=create", "node/node-3", "--timeout=60s"];
+    kubectl.run(&created).await.unwrap().ok().unwrap();
+    cordon("cordon", &["node-2", "node-3"]).await;
+    for (name, strategy, effect) in [
+        ("moves", "LiveMigrate", "can move"),
+        ("leaves", "LiveMigrateIfPossible", "shuts it down"),
+        ("stays", "LiveMigrate", "waits until the guest is stopped"),
+    ] {
+        let strategy = json!({"evictionStrategy": strategy});
+        env.apply(&guest(name, &strategy)).await;
+        let is_known = |machine: &Value| {
+            let message = condition_message(machine, "LiveMigratable");
+            machine["status"]["nodeName"] == "node-1"
+                && message.is_some_and(|message| message.contains(effect))
+        };
+        let what = "to run on node-1, and to say what a drain does";
+        machines.until(name, what, is_known).await.unwrap();
+    }
+    let instances = env.objects(INSTANCE);
+    let uid = async |name: &str| instances.get(name).await.unwrap()["metadata"]["uid"].clone();
+    let before = [uid("moves").await, uid("leaves").await, uid("stays").await];
+
+    cordon("uncordon", &["node-2", "node-3"]).await;
+    cordon("cordon", &["node-1"]).await;
+    let evict = async |name: &str| env.simulator.evict("default", name).await.unwrap();
+    assert_eq!(evict("moves").await, Eviction::Waits);
+    assert_eq!(evict("leaves").await, Eviction::Allowed);
+    assert_eq!(evict("stays").await, Eviction::Refused);
+    for name in ["moves", "leaves"] {
+        let runs_elsewhere = |machine: &Value| {
+            machine["status"]["nodeName"] != "node-1"
+                && condition(machine, "Ready")["reason"] == "Running"
+        };
+        let what = "to run on another node";
+        machines.until(name, what, runs_elsewhere).await.unwrap();
+    }
+    assert_eq!(uid("moves").await, before[0], "it was not started again");
+    assert_ne!(uid("leaves").await, before[1], "it was started again");
+    assert_eq!(uid("stays").await, before[2]);
+    let stays = machines.get("stays").await.unwrap();
+    assert_eq!(stays["status"]["nodeName"], "node-1");
+
+    // The drain goes on once the user has stopped the guest.
+    let stop = json!({"evictionStrategy": "LiveMigrate", "powerState": "Stopped"});
+    env.apply(&guest("stays", &stop)).await;
+    machines.until_phase("stays", "Stopped").await.unwrap();
+}
+
 #[tokio::test]
 async fn an_eviction_and_its_migration_are_reported() {
     let env = Environment::with_best_crds().await;

@@ -349,8 +349,8 @@ pub struct PendingChange {
     /// Value in the Machine.
     pub desired: String,
     /// What makes the change effective: Restart (the next restart of the guest), LiveMigration
-    /// (KubeVirt migrates the guest to apply it) or HotPlug (the controller is plugging it into the
-    /// running guest on its libvirt host).
+    /// (KubeVirt migrates the guest to apply it) or HotPlug (it is being plugged into the running
+    /// guest, or out of it).
     pub action: String,
 }
 

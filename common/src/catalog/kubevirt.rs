@@ -58,6 +58,9 @@ pub const VIDEO_CONFIG: Feature = Feature {
     general: Some(Release(1, 9)),
 };
 
+/// The oldest release of KubeVirt that the operator is made for.
+pub const OLDEST_KUBEVIRT: Release = Release(1, 7);
+
 /// Host devices that are no graphics processors, which USB devices are given by.
 pub const HOST_DEVICES: Feature = Feature {
     gate: "HostDevices",
@@ -108,6 +111,9 @@ pub struct KubevirtRow {
     /// is `LiveUpdate` since 1.5.
     #[serde(default)]
     pub stages: bool,
+    /// `vmStateStorageClass`: name of the storage class of the claims with the state of guests; `None`: the default class.
+    #[serde(default)]
+    pub state_class: Option<String>,
     /// Devices that it permits, by name of the resource of nodes.
     #[serde(default)]
     pub devices: BTreeMap<String, DeviceKind>,
@@ -129,8 +135,18 @@ impl KubevirtRow {
                 .collect(),
             migrates: texts(methods).any(|method| method == "LiveMigrate"),
             stages: spec["configuration"]["vmRolloutStrategy"] == "Stage",
+            state_class: spec["configuration"]["vmStateStorageClass"]
+                .as_str()
+                .filter(|name| !name.is_empty())
+                .map(str::to_owned),
             devices: permitted_devices(&spec["configuration"]["permittedHostDevices"]),
         }
+    }
+
+    /// Whether a release older than [`OLDEST_KUBEVIRT`] runs; `false` if the version is not known.
+    pub fn is_too_old(&self) -> bool {
+        let runs: Result<Release, _> = self.version.parse();
+        runs.is_ok_and(|runs| runs < OLDEST_KUBEVIRT)
     }
 
     /// Whether KubeVirt offers a feature; `None`: its version is not known.
@@ -190,7 +206,7 @@ mod tests {
     fn the_object_is_read_and_what_is_malformed_is_as_if_it_was_not_set() {
         let spec = json!({
             "workloadUpdateStrategy": {"workloadUpdateMethods": ["Evict", "LiveMigrate"]},
-            "configuration": {"vmRolloutStrategy": "Stage", "developerConfiguration": {
+            "configuration": {"vmRolloutStrategy": "Stage", "vmStateStorageClass": "shared", "developerConfiguration": {
                 "featureGates": ["HostDevices", 5], "disabledFeatureGates": ["Template"],
             }, "permittedHostDevices": {
                 "pciHostDevices": [{"pciVendorSelector": "10DE:20B0", "resourceName": "nvidia.com/A100"}, 5],
@@ -205,6 +221,7 @@ mod tests {
             disabled: ["Template".to_owned()].into(),
             migrates: true,
             stages: true,
+            state_class: Some("shared".into()),
             devices: [
                 ("kubevirt.io/token".to_owned(), DeviceKind::Usb),
                 ("nvidia.com/A100".to_owned(), DeviceKind::Pci),
@@ -216,6 +233,20 @@ mod tests {
         let spec = json!({"workloadUpdateStrategy": {"workloadUpdateMethods": 5}});
         let malformed = KubevirtRow::new(&spec, &json!("Deployed"));
         assert_eq!(malformed, KubevirtRow::default());
+    }
+
+    #[test]
+    fn a_release_before_1_7_is_too_old() {
+        for (version, expected) in [
+            ("v1.6.4", true),
+            ("v0.59.0", true),
+            ("v1.7.0-rc.0", false),
+            ("v2.0.0", false),
+            ("", false),
+            ("main", false),
+        ] {
+            assert_eq!(row(version, &json!({})).is_too_old(), expected, "{version}");
+        }
     }
 
     #[test]

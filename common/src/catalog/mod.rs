@@ -39,8 +39,8 @@ pub use self::kept::{
     usage_of_namespace,
 };
 pub use self::kubevirt::{
-    DECLARATIVE_HOTPLUG, EXPAND_DISKS, Feature, HOST_DEVICES, KubevirtRow, Lacking, Release,
-    VIDEO_CONFIG,
+    DECLARATIVE_HOTPLUG, EXPAND_DISKS, Feature, HOST_DEVICES, KubevirtRow, Lacking,
+    OLDEST_KUBEVIRT, Release, VIDEO_CONFIG,
 };
 pub(crate) use self::machines::volume_key;
 pub use self::machines::{Card, ClaimUser, MachineName, MachineRow, Machines, OtherCard};

@@ -9,6 +9,7 @@ use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::{Leaf, Merged, unspecified_efi_state};
 use crate::violation::Findings;
+use crate::words::quoted;
 
 use super::rule::{Check, Lookup, Parts, Subject, rules};
 use super::{firmware, guest_os};
@@ -172,11 +173,17 @@ fn state_class(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: 
         (false, true) => (tpm_path(merged), "the content of the TPM"),
         (true, true) => (tpm_path(merged), "EFI variables and the content of the TPM"),
     };
-    if lookup.catalog.default_storage_class().is_some() {
-        return;
-    }
-    let text = format!(
-        "{path}: without a default storage class, KubeVirt can keep {what} only in a class that its vmStateStorageClass names, else the machine does not start; persistent: false keeps nothing"
-    );
+    let kubevirt = lookup.catalog.kubevirt();
+    let text = match kubevirt.as_ref().and_then(|row| row.state_class.as_deref()) {
+        Some(class) if lookup.catalog.storage_class(class).is_some() => return,
+        Some(class) => format!(
+            "{path}: KubeVirt is to keep {what} in the storage class {} of its vmStateStorageClass, which does not exist, so the machine does not start; persistent: false keeps nothing",
+            quoted(class)
+        ),
+        None if lookup.catalog.default_storage_class().is_some() => return,
+        None => format!(
+            "{path}: without a default storage class, KubeVirt can keep {what} only in a class that its vmStateStorageClass names, else the machine does not start; persistent: false keeps nothing"
+        ),
+    };
     findings.warn(Code::NoStateStorageClass, &text);
 }

@@ -102,6 +102,7 @@ struct KubeVirt {
     migrates: bool,
     #[serde(default)]
     stages: bool,
+    state_class: Option<String>,
 }
 
 /// A node.
@@ -228,6 +229,7 @@ impl From<Cluster> for StaticCatalog {
                     devices: kubevirt.devices,
                     migrates: kubevirt.migrates,
                     stages: kubevirt.stages,
+                    state_class: kubevirt.state_class,
                     ..KubevirtRow::default()
                 })
             }),

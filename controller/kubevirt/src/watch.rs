@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use common::api::choice::Phase;
-use common::catalog::{KubevirtRow, amount};
+use common::catalog::{KubevirtRow, OLDEST_KUBEVIRT, amount};
 use common::names;
 use common::render::kubevirt::attachment_name;
 use controller_core::address_index::AddressIndex;
@@ -49,12 +49,17 @@ fn watch_installation(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
             if row(&change.old) == new {
                 return vec![];
             }
+            if let Some(old) = new.as_ref().filter(|row| row.is_too_old()) {
+                let version = &old.version;
+                tracing::warn!(version, "KubeVirt is older than {OLDEST_KUBEVIRT}, the oldest release that the operator supports");
+            }
             if let Some(KubevirtRow {
                 version,
                 enabled,
                 disabled,
                 migrates,
                 stages,
+                state_class,
                 devices: _,
             }) = new
             {
@@ -64,6 +69,7 @@ fn watch_installation(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
                     ?disabled,
                     migrates,
                     stages,
+                    state_class,
                     "read the settings of KubeVirt"
                 );
             }

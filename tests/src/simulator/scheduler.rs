@@ -39,11 +39,9 @@ pub(super) async fn node(
     let nodes: Api<Node> = Api::all(pods.clone().into_client());
     let tolerations = list(&instance["spec"]["tolerations"]);
     let refuses = |node: &Node| {
-        let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
-        taints
-            .into_iter()
-            .flatten()
-            .any(|taint| !is_tolerated(taint, tolerations))
+        let Some(spec) = &node.spec else { return false };
+        let mut taints = spec.taints.iter().flatten();
+        spec.unschedulable == Some(true) || taints.any(|taint| !is_tolerated(taint, tolerations))
     };
     let mut obstacle = Scenario::Tainted;
     let mut closed = BTreeSet::new();

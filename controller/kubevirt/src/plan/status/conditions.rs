@@ -111,7 +111,7 @@ pub(super) fn restart_required(changes: &[PendingChange], live: &LiveGuest<'_>) 
 }
 
 /// Fields that matter when the guest is placed anew, for which KubeVirt does not migrate it.
-const PLACED_ANEW: [&str; 2] = ["nodeSelector", "placement.tolerations"];
+const SCHEDULING_FIELDS: [&str; 2] = ["nodeSelector", "placement.tolerations"];
 
 /// `MigrationRequired`: names the fields that a migration of the guest brings into effect, and who migrates it on this
 /// cluster. `settings`: how KubeVirt is configured, if that is known.
@@ -124,7 +124,7 @@ pub(super) fn migration_required(
         None => {
             "KubeVirt migrates it by itself if its workloadUpdateMethods contain LiveMigrate, but never for a change of nodeSelector or placement.tolerations: see virtctl migrate"
         }
-        Some(true) if fields.iter().all(|field| PLACED_ANEW.contains(field)) => {
+        Some(true) if fields.iter().all(|field| SCHEDULING_FIELDS.contains(field)) => {
             "KubeVirt never migrates it by itself for a change of nodeSelector: see virtctl migrate"
         }
         Some(true) => {

@@ -30,8 +30,13 @@ fn live_migratable(instance: &Instance) -> Option<Verdict> {
         "InterfaceNotLiveMigratable" => "InterfaceNotLiveMigratable",
         _ => "NotLiveMigratable",
     };
+    // Without a strategy of its own the guest has that of the cluster, which is None unless it was changed.
+    let drain = match instance.spec.eviction_strategy.as_str() {
+        "LiveMigrate" | "External" => "a drain of its node waits until the guest is stopped",
+        _ => "draining its node shuts it down",
+    };
     let message = format!(
-        "KubeVirt cannot move the guest to another node while it runs, so draining its node shuts it down: {}",
+        "KubeVirt cannot move the guest to another node while it runs, so {drain}: {}",
         obstacle.message
     );
     let message = message.trim_end_matches([':', ' ']);

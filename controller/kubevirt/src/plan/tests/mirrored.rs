@@ -44,6 +44,34 @@ fn whether_the_guest_can_migrate_is_reported_with_the_reason() {
     }
 }
 
+#[test]
+fn what_a_drain_does_with_a_guest_that_cannot_migrate_depends_on_its_strategy() {
+    let mut environment = running();
+    for (strategy, effect) in [
+        ("", "draining its node shuts it down"),
+        ("None", "draining its node shuts it down"),
+        ("LiveMigrateIfPossible", "draining its node shuts it down"),
+        (
+            "LiveMigrate",
+            "a drain of its node waits until the guest is stopped",
+        ),
+        (
+            "External",
+            "a drain of its node waits until the guest is stopped",
+        ),
+    ] {
+        let instance = environment.instance.as_mut().unwrap();
+        instance.spec.eviction_strategy = strategy.into();
+        let obstacle = json!({"type": "LiveMigratable", "status": "False", "message": "no"});
+        report(&mut environment, &json!({"conditions": [obstacle]}));
+        let text = message(&environment, "LiveMigratable");
+        assert!(
+            text.contains(&format!("so {effect}: no")),
+            "{strategy}: {text}"
+        );
+    }
+}
+
 /// KubeVirt sets these in the moment before the VirtualMachine is up: one status write instead of two.
 #[test]
 fn what_a_guest_reports_while_it_starts_is_written_when_it_is_up() {

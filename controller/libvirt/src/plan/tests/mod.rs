@@ -165,19 +165,25 @@ fn a_guest_is_stopped_and_started_as_desired() {
 }
 
 #[test]
-fn a_guest_that_ignores_shutdown_requests_is_ended_after_a_minute() {
-    let mut env = Environment::new(block());
-    env.host.state().guest.acpi = false;
-    env.settle();
-    env.power(PowerState::Stopped);
-    for _ in 0..6 {
+fn a_guest_that_ignores_shutdown_requests_is_ended_after_its_grace_period() {
+    for (period, seconds) in [(None, 60), (Some(20), 20), (Some(180), 180)] {
+        let mut env = Environment::new(block());
+        env.edit(|block| block.termination_grace_period_seconds = period);
+        env.host.state().guest.acpi = false;
+        env.settle();
+        env.power(PowerState::Stopped);
+        // The first pass requests it.
         env.pass();
-        assert_eq!(state(&env), Some(State::Running), "it has a minute");
-        assert_eq!(reported(&env, "Ready"), ("False", "Stopping"));
+        let end = env.now + time::Duration::seconds(seconds);
+        while env.now < end {
+            assert_eq!(state(&env), Some(State::Running), "{period:?}");
+            assert_eq!(reported(&env, "Ready"), ("False", "Stopping"));
+            env.pass();
+        }
+        env.settle();
+        assert_eq!(state(&env), Some(State::ShutOff));
+        assert_eq!(times(&env, "destroy"), 1);
     }
-    env.settle();
-    assert_eq!(state(&env), Some(State::ShutOff));
-    assert_eq!(times(&env, "destroy"), 1);
 }
 
 #[test]
