@@ -100,7 +100,7 @@ pub struct Cached {
 /// What a live read of the state found.
 #[derive(Debug)]
 pub struct LiveRead {
-    /// The state.
+    /// What is stored, or what is wrong with it.
     pub stored: StoredState,
     /// Version of the state; `None`: there is none.
     pub version: Option<Version>,
@@ -170,7 +170,7 @@ impl Rotator {
                 return Ok(Outcome::Done);
             };
             self.observe(&cached, environment.uptime());
-            if self.is_at_rest(environment, &cached) {
+            if self.has_nothing_to_do(environment, &cached) {
                 return Ok(Outcome::Done);
             }
             // Take the time *before* reading. If the process is suspended in between, the read then
@@ -184,7 +184,7 @@ impl Rotator {
                 StoredState::Intact(_) => None,
                 StoredState::Lost { reason, .. } => Some(reason.clone()),
             };
-            self.remember(read, environment.uptime());
+            self.record(read, environment.uptime());
             let actions = self.plan(&cached, now, environment.uptime());
             if actions.is_empty() && lost.is_some() {
                 return Ok(Outcome::Retry);
@@ -216,7 +216,7 @@ impl Rotator {
     }
 
     /// Whether a live read would find nothing to do, by either of this replica's clocks.
-    fn is_at_rest<E: Environment>(&self, environment: &E, cached: &Cached) -> bool {
+    fn has_nothing_to_do<E: Environment>(&self, environment: &E, cached: &Cached) -> bool {
         let Some(read) = &self.last_read else {
             return false;
         };
@@ -232,7 +232,7 @@ impl Rotator {
                 .all(|now| self.plan(cached, now, uptime).is_empty())
     }
 
-    fn remember(&mut self, read: LiveRead, uptime: Duration) {
+    fn record(&mut self, read: LiveRead, uptime: Duration) {
         match &read.stored {
             StoredState::Intact(state) => {
                 self.known = Some(state.clone());
@@ -293,7 +293,7 @@ impl Rotator {
                     version: Some(version),
                     now,
                 };
-                self.remember(written, environment.uptime());
+                self.record(written, environment.uptime());
                 Ok(true)
             }
         }

@@ -12,7 +12,7 @@ impl Glob {
         Self(text.into())
     }
 
-    /// Its text.
+    /// The pattern as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -347,7 +347,7 @@ async fn requeue_after_reacquiring(
 ) -> Infallible {
     loop {
         guard.reacquired().await;
-        caches.quotas.forget_grants();
+        caches.quotas.remove_grants();
         triggers.activate(caches);
     }
 }

@@ -267,7 +267,7 @@ fn reviewed(object: &Value, old: Option<&Value>) -> (String, Option<String>) {
 #[test]
 fn the_page_on_machines_quotes_answers_of_the_core() {
     let text = page("machines").unwrap();
-    // The quotes of this section are what kubectl prints: the suite `precious` compares them.
+    // The quotes of this section are what kubectl prints: the suite `deletion_protection` compares them.
     let deletion = section(&text, "Deletion").unwrap();
     let mut quotes = Quotes::of(&text.replace(deletion, ""));
     let command = "$ kubectl apply -f manifests/examples/custom-vm.yaml\n\

@@ -17,7 +17,7 @@ use crate::words::quoted;
 pub struct OutOfBounds {
     /// Path of the value in the block, such as `memory.size`.
     pub field: String,
-    /// The value.
+    /// The value as it is in the block.
     pub value: String,
     /// What is allowed, as part of a sentence: `it must be from 32Mi to 12Ti`.
     pub allowed: String,

@@ -93,7 +93,7 @@ fn on_libvirt() -> [Value; 9] {
         on(
             Backend::Libvirt,
             "!has(self.placement) || !has(self.placement.priorityClassName)",
-            "no guest gives way to another one on a libvirt host; placement.priorityClassName needs backend: kubevirt",
+            "a libvirt host stops no guest to make room for another one; placement.priorityClassName needs backend: kubevirt",
         ),
         on(
             Backend::Libvirt,

@@ -133,7 +133,7 @@ pub struct ImageFirmware {
 pub struct PinnedImage {
     /// Name and source.
     pub image: Image,
-    /// The rest.
+    /// The digest or claim that it was resolved to, and what follows from it.
     pub pin: ImagePin,
 }
 

@@ -23,7 +23,7 @@ pub struct NetworkRow {
     pub vlan: Option<i64>,
     /// `spec.networkAttachmentDefinition`: name of a definition that an administrator wrote, in the same namespace.
     pub definition: Option<String>,
-    /// Its addresses.
+    /// `spec.ipam`: the subnets that addresses of cards are allocated from; `None`: cards get none.
     pub ipam: Option<Arc<Ipam>>,
 }
 

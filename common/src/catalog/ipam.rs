@@ -23,7 +23,7 @@ pub struct Ipam {
 /// A subnet of a network segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subnet {
-    /// Its network.
+    /// Network address and prefix length, such as `10.9.0.0/24`.
     pub cidr: Cidr,
     /// The router to other networks.
     pub gateway: Option<IpAddr>,

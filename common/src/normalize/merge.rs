@@ -16,7 +16,7 @@ use crate::field_path::{FieldPath, Segment};
 /// The value that applies, if there is one, and the path at which its violations are reported.
 #[derive(Clone, Copy, Debug)]
 pub struct Leaf<V> {
-    /// The value.
+    /// The user's, else the template's, else the default; `None`: there is none.
     pub value: Option<V>,
     /// Path at which its author wrote it, or at which the user would write it.
     pub path: FieldPath,

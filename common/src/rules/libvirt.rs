@@ -47,7 +47,7 @@ rules! {
     }
     "libvirt" Check::Lookup(priority_class), on MACHINES, Always {
         Refuse PriorityClassNeedsKubevirt = "A Machine on libvirt names a PriorityClass."
-            because "No guest gives way to another one on a libvirt host."
+            because "A libvirt host stops no guest to make room for another one."
             fix "Drop `placement.priorityClassName`, or use `backend: kubevirt`."
             crd Some,
     }
@@ -146,7 +146,7 @@ fn affinity(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mu
 fn priority_class(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
     let leaf = placement::requested_priority_class(lookup.merged);
     if leaf.value.is_some() {
-        let why = "no guest gives way to another one on a libvirt host; drop it";
+        let why = "a libvirt host stops no guest to make room for another one; drop it";
         let code = Code::PriorityClassNeedsKubevirt;
         refuse(lookup, leaf.path, code, why, findings);
     }

@@ -159,7 +159,7 @@ const CEL: [(&str, &[Code]); 74] = [
         &[Code::AffinityNeedsKubevirt],
     ),
     (
-        "no guest gives way to another one",
+        "a libvirt host stops no guest to make room for another one",
         &[Code::PriorityClassNeedsKubevirt],
     ),
     (

@@ -1,7 +1,8 @@
 //! Observation of a Machine, from the caches without asking the API server.
 //!
-//! One exception is the claim with the state of a guest whose Machine is deleted. The other are the users' Secrets. Their content is not cached, because a controller that holds every Secret
-//! of the cluster would be a target. They are read only while something still has to be rendered from them.
+//! Read live are the claims with the state of a guest whose Machine is deleted, the eviction of a guest, who uses an
+//! existing claim, and the users' Secrets. Their content is not cached, because a controller that holds every Secret of
+//! the cluster would be a target. They are read only while something still has to be rendered from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,8 +52,9 @@ impl Observer {
     /// Everything that matters to a Machine. A part that cannot be observed is an error of that part: the plan does
     /// what it can without it.
     ///
-    /// A Secret that cannot be read for a passing reason fails the pass as long as there is no VirtualMachine: nothing
-    /// could be done without it, and a retry is not worth a condition.
+    /// Three parts fail the pass, because no plan can do without them: a Secret that cannot be read for a passing reason as
+    /// long as there is no VirtualMachine, the claims with the state of a deleted Machine's guest, which might otherwise
+    /// stay behind, and an eviction, whose condition would come and go.
     pub(crate) async fn observe(&self, machine: &Machine) -> Result<Observed, ApiError> {
         let mut observed = known(self, machine);
         if machine.metadata.deletion_timestamp.is_none()
@@ -120,7 +122,7 @@ fn existing(observer: &Observer, machine: &Machine) -> BTreeMap<String, Existing
         let is_shared = claim.as_ref().is_some_and(|claim| claim.is_shared());
         let may_share = |user: &ClaimUser| disk.shareable && user.is_shareable && is_shared;
         let mut users = caches.address_index.claim_users(machine, name).into_iter();
-        let holder = users.find(|user| !may_share(user) && goes_first(user, machine, caches));
+        let holder = users.find(|user| !may_share(user) && has_precedence(user, machine, caches));
         let holder = holder.or_else(|| left_disk(claim.as_deref(), machine, caches));
         let known = ExistingClaim {
             claim,
@@ -133,7 +135,7 @@ fn existing(observer: &Observer, machine: &Machine) -> BTreeMap<String, Existing
 }
 
 /// Whether another Machine has a claim before this one: as the volume of its own disk, or because it is older.
-fn goes_first(user: &ClaimUser, machine: &Machine, caches: &Caches) -> bool {
+fn has_precedence(user: &ClaimUser, machine: &Machine, caches: &Caches) -> bool {
     let key = ObjectRef::new(&user.machine).within(machine.namespace());
     let other = caches.machines.get(&key);
     let age = |metadata: &ObjectMeta| metadata.creation_timestamp.as_ref().map(|time| time.0);

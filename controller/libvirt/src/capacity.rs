@@ -105,13 +105,13 @@ pub(crate) struct BoundMachine<'a> {
     pub(crate) uid: &'a str,
     /// What its block asks for.
     pub(crate) requested: HostResources,
-    /// What it was promised and the last poll of the host may not show yet.
-    pub(crate) promised: Option<HostResources>,
+    /// What is reserved for it and the last poll of the host may not show yet.
+    pub(crate) reserved: Option<HostResources>,
 }
 
 /// What is allocated on a host that may allocate `most`: to all domains, whosever they are, and to Machines that have
 /// no domain yet. Domains that are shut off count: they are started again. A Machine without a domain and without a
-/// promise counts as far as there is room for it.
+/// reservation counts as far as there is room for it.
 pub(crate) fn allocated<'a>(
     domains: impl Iterator<Item = &'a DomainSummary> + Clone,
     machines: &[BoundMachine<'_>],
@@ -123,14 +123,14 @@ pub(crate) fn allocated<'a>(
         Some((metadata.uid.as_str(), size_in(it)))
     });
     let ours: HashMap<&str, HostResources> = ours.collect();
-    let promised = machines.iter().filter_map(|machine| {
+    let reserved = machines.iter().filter_map(|machine| {
         let has = ours.get(machine.uid).copied().unwrap_or(NO_RESOURCES);
-        Some(less(machine.promised?, has))
+        Some(less(machine.reserved?, has))
     });
-    let known = promised.fold(sizes, sum);
+    let known = reserved.fold(sizes, sum);
     let waiting = machines
         .iter()
-        .filter(|machine| machine.promised.is_none() && !ours.contains_key(machine.uid));
+        .filter(|machine| machine.reserved.is_none() && !ours.contains_key(machine.uid));
     // In an order that is the same each time.
     let waiting: BTreeSet<_> = waiting
         .map(|machine| (machine.uid, machine.requested.cpu, machine.requested.memory))
@@ -224,7 +224,7 @@ mod tests {
         BoundMachine {
             uid,
             requested,
-            promised: None,
+            reserved: None,
         }
     }
 
@@ -246,8 +246,8 @@ mod tests {
             allocated(domains.iter(), &machines, most),
             resources(10, 14)
         );
-        // A promise that the last poll does not show.
-        machines[0].promised = Some(resources(3, 4));
+        // A reservation that the last poll does not show.
+        machines[0].reserved = Some(resources(3, 4));
         assert_eq!(
             allocated(domains.iter(), &machines, most),
             resources(11, 16)

@@ -14,15 +14,15 @@ pub(crate) struct Member {
     pub(crate) namespace: String,
     /// Name of the Machine.
     pub(crate) name: String,
-    /// Its group.
+    /// `placement.antiAffinityGroup` of its block.
     pub(crate) group: NormalizedGroup,
 }
 
 /// A host with the Machines of groups on it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct HostMembers<'a> {
     /// Name of the LibvirtHost.
-    pub(crate) host: &'a str,
+    pub(crate) name: &'a str,
     /// Its zone; `None`: it is in none.
     pub(crate) zone: Option<&'a str>,
     /// Machines of groups that are bound to it.
@@ -31,19 +31,19 @@ pub(crate) struct Place<'a> {
 
 /// How many Machines of its group a Machine would share the host or zone with; an error if it or one of them requires to
 /// be apart.
-pub(crate) fn beside(
+pub(crate) fn count_sharing(
     namespace: &str,
     group: &NormalizedGroup,
-    place: &Place<'_>,
-    places: &[Place<'_>],
+    host: &HostMembers<'_>,
+    hosts: &[HostMembers<'_>],
 ) -> Result<usize, String> {
-    if group.required && group.scope == GroupScope::Zone && place.zone.is_none() {
+    if group.required && group.scope == GroupScope::Zone && host.zone.is_none() {
         return Err(format!("has no label {LABEL_ZONE}"));
     }
-    let mut beside = 0;
-    for other in places {
-        let is_here = other.host == place.host;
-        let is_near = is_here || other.zone.is_some() && other.zone == place.zone;
+    let mut sharing = 0;
+    for other in hosts {
+        let is_here = other.name == host.name;
+        let is_near = is_here || other.zone.is_some() && other.zone == host.zone;
         let members = other.members.iter();
         let members = members.filter(|it| it.namespace == namespace && it.group.name == group.name);
         for member in members {
@@ -63,10 +63,10 @@ pub(crate) fn beside(
                     member.name, group.name
                 ));
             }
-            beside += usize::from(own || theirs);
+            sharing += usize::from(own || theirs);
         }
     }
-    Ok(beside)
+    Ok(sharing)
 }
 
 #[cfg(test)]
@@ -85,17 +85,17 @@ mod tests {
     /// Alpha and beta are in one zone, gamma is in another one. The Machine `first` is on alpha.
     fn answers(own: &NormalizedGroup, first: &Member) -> [Result<usize, String>; 3] {
         let members = std::slice::from_ref(first);
-        let places = [
+        let hosts = [
             ("alpha", "a", members),
             ("beta", "a", &[]),
             ("gamma", "b", &[]),
         ]
-        .map(|(host, zone, members)| Place {
-            host,
+        .map(|(name, zone, members)| HostMembers {
+            name,
             zone: Some(zone),
             members,
         });
-        places.map(|place| beside("default", own, &place, &places))
+        hosts.map(|host| count_sharing("default", own, &host, &hosts))
     }
 
     fn first(namespace: &str, group: NormalizedGroup) -> Member {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preference_counts_who_is_near_and_a_requirement_of_either_refuses_the_place() {
+    fn a_preference_counts_who_is_near_and_a_requirement_of_either_refuses_the_host() {
         let host = || Err("Machine 'first' of group 'db' is on this host".to_owned());
         let zone = || Err("Machine 'first' of group 'db' is in this zone".to_owned());
         for (own, theirs, expected) in [
@@ -128,18 +128,18 @@ mod tests {
     fn a_group_is_one_of_its_namespace_and_a_zone_is_a_label() {
         let other = first("other", group(Host, true));
         assert_eq!(answers(&group(Host, true), &other), [Ok(0), Ok(0), Ok(0)]);
-        let nowhere = Place {
-            host: "alpha",
+        let nowhere = HostMembers {
+            name: "alpha",
             zone: None,
             members: &[],
         };
-        let found = beside("default", &group(Zone, true), &nowhere, &[nowhere]);
+        let found = count_sharing("default", &group(Zone, true), &nowhere, &[nowhere]);
         assert_eq!(
             found,
             Err("has no label topology.kubernetes.io/zone".into())
         );
         assert_eq!(
-            beside("default", &group(Zone, false), &nowhere, &[nowhere]),
+            count_sharing("default", &group(Zone, false), &nowhere, &[nowhere]),
             Ok(0)
         );
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! LibvirtHost: devices, CPUs ─┬─ taken by domains, running or defined, whosever they are
-//!                             ├─ promised to Machines that are bound to the host and do not have theirs yet
+//!                             ├─ reserved for Machines that are bound to the host and do not have theirs yet
 //!                             └─ left ─▶ placement; the first of them ─▶ definition, which keeps it
 //! ```
 
@@ -59,11 +59,11 @@ pub(crate) fn cpus_left<'m>(
 ) -> u32 {
     let all: BTreeSet<_> = taken.values().flat_map(|hardware| &hardware.cpus).collect();
     let free = cpus.dedicated.iter().filter(|cpu| !all.contains(cpu));
-    let promised = machines.map(|(uid, wanted)| {
+    let reserved = machines.map(|(uid, wanted)| {
         let has = taken.get(&domain_uuid(uid));
         wanted.saturating_sub(has.map_or(0, |has| count(has.cpus.intersection(&cpus.dedicated))))
     });
-    count(free).saturating_sub(promised.fold(0, u32::saturating_add))
+    count(free).saturating_sub(reserved.fold(0, u32::saturating_add))
 }
 
 fn count<T>(items: impl Iterator<Item = T>) -> u32 {
@@ -113,12 +113,12 @@ pub(crate) fn devices_left(
         let offered: BTreeSet<_> = kind.addresses().collect();
         let has = |hardware: &DomainHardware| hardware.devices.intersection(&offered).count();
         let free = offered.iter().filter(|it| !all.contains(it)).count();
-        let promised = machines.iter().map(|(uid, devices)| {
+        let reserved = machines.iter().map(|(uid, devices)| {
             let wanted = devices.get(kind.name.as_str()).copied().unwrap_or(0);
             wanted.saturating_sub(taken.get(&domain_uuid(uid)).map_or(0, has))
         });
-        let promised = promised.fold(0_usize, usize::saturating_add);
-        (kind.name.clone(), free.saturating_sub(promised))
+        let reserved = reserved.fold(0_usize, usize::saturating_add);
+        (kind.name.clone(), free.saturating_sub(reserved))
     });
     left.collect()
 }

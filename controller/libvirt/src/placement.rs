@@ -20,7 +20,7 @@ use controller_core::objects::Network;
 
 use crate::access::HostInfo;
 use crate::capacity::{allocatable, beside_dedicated};
-use crate::groups::{Member, Place, beside};
+use crate::groups::{HostMembers, Member, count_sharing};
 use crate::hardware::Cpus;
 use crate::offers::{attach, images, is_overlay, source_fault, storage};
 use crate::parts::existing_pool_fault;
@@ -82,26 +82,27 @@ pub(crate) fn best<'a>(
 ) -> Result<&'a str, Vec<String>> {
     let mut unfit = Vec::new();
     let mut fit = Vec::new();
-    let places = hosts.clone().into_iter().map(|host| Place {
-        host: &host.name,
+    let members = hosts.clone().into_iter().map(|host| HostMembers {
+        name: &host.name,
         zone: host.labels.get(LABEL_ZONE).map(String::as_str),
         members: &host.groups,
     });
-    let places: Vec<_> = places.collect();
-    let beside = |place| {
-        block
-            .group()
-            .map_or(Ok(0), |group| beside(namespace, group, place, &places))
+    let members: Vec<_> = members.collect();
+    let count_sharing = |own| {
+        let group = block.group();
+        group.map_or(Ok(0), |group| {
+            count_sharing(namespace, group, own, &members)
+        })
     };
-    for (host, place) in hosts.into_iter().zip(&places) {
+    for (host, own) in hosts.into_iter().zip(&members) {
         match fits(namespace, block, networks, host, makes_volumes)
-            .and_then(|load| Ok((beside(place)?, load)))
+            .and_then(|load| Ok((count_sharing(own)?, load)))
         {
-            Ok((beside, load)) => {
+            Ok((sharing, load)) => {
                 // Without a pool for it the output of the console would be lost.
                 let loses_log =
                     block.console_log() == Some(true) && host.spec.console_log_pool.is_none();
-                fit.push(((beside, loses_log, load), host.name.as_str()));
+                fit.push(((sharing, loses_log, load), host.name.as_str()));
             }
             Err(why) => unfit.push(format!("{}: {why}", host.name)),
         }

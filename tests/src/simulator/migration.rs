@@ -30,7 +30,7 @@ pub(super) enum Step {
     /// The status of the instance.
     Report(Value),
     /// The guest is on another node, with this status of the instance.
-    Arrive(Value),
+    Complete(Value),
 }
 
 /// The next step of a running instance; `None`: there is none. `cards`: the state of the instance's cards once they are
@@ -44,7 +44,7 @@ pub(super) fn next(
 ) -> Option<Step> {
     let status = &instance["status"];
     if is_underway(instance) {
-        return Some(Step::Arrive(arrived(instance, &cards())));
+        return Some(Step::Complete(migrated_status(instance, &cards())));
     }
     let migrates = migratable && scenario != Scenario::NoMigration;
     let evacuates = instance["spec"][STRATEGY] != "External";
@@ -147,8 +147,8 @@ pub(super) fn started_to(instance: &Value, wanted: Option<&str>) -> Value {
     json!({ "migrationState": state })
 }
 
-/// The status of an instance whose guest has arrived on the other node.
-fn arrived(instance: &Value, cards: &[Value]) -> Value {
+/// The status of an instance whose guest runs on the target node.
+fn migrated_status(instance: &Value, cards: &[Value]) -> Value {
     let (spec, status) = (&instance["spec"], &instance["status"]);
     let memory = &spec["domain"]["memory"]["guest"];
     let conditions = [REQUIRED, EVICTION, "HotVCPUChange", "HotMemoryChange"];
@@ -280,7 +280,7 @@ mod tests {
             panic!("no migration");
         };
         instance["status"]["migrationState"] = status["migrationState"].clone();
-        let Some(Step::Arrive(status)) = step(&instance, true, Scenario::Happy) else {
+        let Some(Step::Complete(status)) = step(&instance, true, Scenario::Happy) else {
             panic!("no arrival");
         };
         assert_eq!(status["nodeName"], "node-1");

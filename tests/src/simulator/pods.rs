@@ -138,7 +138,7 @@ impl Launcher {
         match migration::next(instance, pod, migratable, scenario, cards) {
             None => {}
             Some(migration::Step::Report(status)) => report(status).await?,
-            Some(migration::Step::Arrive(status)) => {
+            Some(migration::Step::Complete(status)) => {
                 let mut target = launcher::pod_of(instance, status["nodeName"].as_str());
                 let target_name = format!("{}-m", self.name());
                 target["metadata"]["name"] = json!(target_name);

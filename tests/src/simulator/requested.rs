@@ -1,7 +1,7 @@
 //! VirtualMachineInstanceMigrations: migrations that somebody requests, as virt-controller carries them out.
 //!
 //! ```text
-//! created ─▶ Scheduling ─ the guest can migrate, and a node is free ─▶ Running ─ it has arrived ─▶ Succeeded
+//! created ─▶ Scheduling ─ the guest can migrate, and a node is free ─▶ Running ─ it runs there ─▶ Succeeded
 //!        └▶ Failed, if the guest does not run or cannot migrate
 //! ```
 //! virt-api's admission refuses what cannot migrate at once; here it fails.

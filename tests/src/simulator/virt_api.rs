@@ -1,6 +1,6 @@
 //! What clients of virt-api do to a VirtualMachine, and the admission of virt-api that may not answer.
 //!
-//! The subresources are played by the writes that virt-api (v1.8 and v1.9, `pkg/virt-api/rest/lifecycle.go` and
+//! The subresources are simulated by the writes that virt-api (v1.8 and v1.9, `pkg/virt-api/rest/lifecycle.go` and
 //! `volumes.go`) makes for them, with its field manager:
 //!
 //! | virtctl | `Always` | `RerunOnFailure` | `Halted` |

@@ -25,7 +25,7 @@ pub(super) const SOON: Duration = Duration::from_millis(200);
 pub(super) enum Claims {
     Missing(String),
     /// CDI has not finished the image in one of them: KubeVirt makes no launcher pod before. A claim that waits for a
-    /// consumer gets a temporary pod, which is not played: the claim is bound as soon as the machine is to run.
+    /// consumer gets a temporary pod, which is not simulated: the claim is bound as soon as the machine is to run.
     Importing,
     Pending,
     Bound,

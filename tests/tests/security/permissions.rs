@@ -27,7 +27,7 @@ const OF_LIBVIRT: [&str; 2] = [
     "patch vitistack.io/libvirthosts/status",
 ];
 
-/// The permission that is used only if a guest has ended while no controller ran. The suite `other_hands` stops the
+/// The permission that is used only if a guest has ended while no controller ran. The suite `foreign_changes` stops the
 /// controller for that; with the same role, it would fail without the permission.
 const OF_RECOVERY: [&str; 1] = ["get /nodes"];
 

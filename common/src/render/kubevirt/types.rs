@@ -360,7 +360,7 @@ objects! {
     Watchdog {
         /// Name of the device.
         name: String,
-        /// Its model.
+        /// The model, the only one that KubeVirt has.
         i6300esb: Option<I6300esb>,
     }
     /// An Intel 6300ESB, the watchdog that guests on x86-64 have drivers for.

@@ -11,7 +11,7 @@
 //! | `tolerates` | types and keywords that cloud-init tolerates: a warning, not a refusal |
 //! | `closed` | the reader fails at an unknown key: a refusal, not a warning |
 //! | `extends` | definitions whose properties are its own, too |
-//! | `misplaced` | keys that are of another place: where they belong |
+//! | `misplaced` | keys that belong under another key, with the name of that key |
 //! | `effect` | what comes of a violation, where it is not plain |
 //! | `named` | depth of keys that are names of devices; messages show them |
 //! | `format` | an address of a kind: see `addresses` |

@@ -321,7 +321,7 @@ impl Acquisition<'_> {
         Ok(own.filter(|lock| lock.is_held_by(self.machine)).collect())
     }
 
-    /// Locks an address by creating its object; if it exists, tells whose it is.
+    /// Locks an address by creating its object; if it exists, returns its owner.
     async fn lock(&self, need: &Need, address: CardAddress) -> Result<Attempt, ApiError> {
         let lock = MachineAddress::new(self.machine, &need.card, &need.segment, address);
         let locks: Api<MachineAddress> = Api::all(self.api.client());

@@ -31,12 +31,12 @@ pub enum Decision {
     Unknown,
 }
 
-/// Decides about a Machine, and remembers what it was granted.
+/// Decides about a Machine, and records what it was granted.
 pub fn decide(caches: &Caches, this: &CachedMachine, machine: &Machine) -> Decision {
     let policies = policies_with_quota(caches);
     // What a Machine that is deleted asks for is not carried out.
     if policies.is_empty() || machine.is_deleting() {
-        caches.quotas.shares().forget(this);
+        caches.quotas.shares().remove(this);
         return Decision::Granted;
     }
     let Some(namespace) = caches.namespaces.get("", this.namespace()) else {
@@ -48,7 +48,7 @@ pub fn decide(caches: &Caches, this: &CachedMachine, machine: &Machine) -> Decis
         .filter(|it| it.selects(&labels))
         .collect();
     let Some(block) = machine.desired().filter(|_| !policies.is_empty()) else {
-        caches.quotas.shares().forget(this);
+        caches.quotas.shares().remove(this);
         return Decision::Granted;
     };
 

@@ -64,7 +64,7 @@ impl Shares {
     }
 
     /// A Machine without a quota.
-    pub(crate) fn forget(&mut self, machine: &impl Meta) {
+    pub(crate) fn remove(&mut self, machine: &impl Meta) {
         self.granted.remove(machine.uid());
         self.release(machine);
     }
@@ -131,8 +131,8 @@ impl Quotas {
         old.unwrap_or_default().iter().any(less)
     }
 
-    /// Forgets what Machines were granted: another replica may have granted more meanwhile.
-    pub fn forget_grants(&self) {
+    /// Removes what Machines were granted: another replica may have granted more meanwhile.
+    pub fn remove_grants(&self) {
         self.shares().granted.clear();
     }
 
@@ -157,10 +157,10 @@ impl Quotas {
 
     /// A Machine was deleted.
     pub(crate) fn machine_deleted(&self, machine: &impl Meta) {
-        self.shares().forget(machine);
+        self.shares().remove(machine);
     }
 
-    /// Forgets Machines that no longer exist: a watch that was interrupted reports no deletion. `existing` returns the
+    /// Removes Machines that no longer exist: a watch that was interrupted reports no deletion. `existing` returns the
     /// uids of all Machines; it is not called while nothing was granted, as in a cluster without quotas.
     pub(super) fn retain(&self, existing: impl FnOnce() -> HashSet<Box<str>>) {
         let granted = &mut self.shares().granted;

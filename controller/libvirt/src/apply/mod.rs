@@ -220,15 +220,15 @@ impl Applier {
             .api
             .write(machines.patch_status(machine.name(), &params, &body))
             .await?;
-        self.promise(machine, host);
+        self.reserve(machine, host);
         Ok(Some(Written::of(&made)))
     }
 
     /// Counts the Machine on a host that does not show it yet.
-    fn promise(&self, machine: &Machine, host: &str) {
+    fn reserve(&self, machine: &Machine, host: &str) {
         if let Some(block) = machine.desired() {
             self.hosts
-                .promise(machine.uid(), host, requested_resources(block));
+                .reserve(machine.uid(), host, requested_resources(block));
         }
     }
 

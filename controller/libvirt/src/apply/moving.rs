@@ -38,7 +38,7 @@ impl Applier {
             ..machine.status.clone()
         };
         let written = write_status_unless_changed(&self.api, machine, &status).await?;
-        self.promise(machine, to);
+        self.reserve(machine, to);
         Ok(Some(written))
     }
 

@@ -38,7 +38,7 @@ impl Environment {
         }
     }
 
-    /// Turns to the host that the Machine is on: the one that shows its domain, else that of its status.
+    /// Selects the host that the Machine is on: the one that shows its domain, else that of its status.
     pub(super) fn follow(&mut self) {
         let (Some(machine), Some((other, object))) = (&self.machine, &mut self.other) else {
             return;

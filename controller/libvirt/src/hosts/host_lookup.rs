@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! a host shows the domain ──▶ that host
-//! promised by this process ─▶ that host, which does not show the domain yet
+//! reserved by this process ─▶ that host, which does not show the domain yet
 //! status.host ──────────────▶ that host, unless the domain may be on one of which nothing is known
 //! ```
 

@@ -341,7 +341,7 @@ fn take_over(
     if let Ok(snapshot) = polled {
         context
             .hosts
-            .forget_promises(name, snapshot, &context.caches);
+            .remove_confirmed_reservations(name, snapshot, &context.caches);
     }
     match (&before, polled) {
         (Ok(before), Ok(after)) if same_offer(before, after) => {

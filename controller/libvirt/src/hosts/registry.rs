@@ -42,8 +42,8 @@ struct Inner {
     connected: RwLock<BTreeMap<String, Arc<ConnectedHost>>>,
     /// Held while a Machine is placed, so that the next placement counts it.
     placement: Arc<AsyncMutex<()>>,
-    /// Host and size that Machines were promised, by uid, until a poll of the host shows that they have it.
-    promised: Mutex<HashMap<String, (String, HostResources)>>,
+    /// Host and size that are reserved for Machines, by uid, until a poll of the host shows that they have it.
+    reserved: Mutex<HashMap<String, (String, HostResources)>>,
     /// Wakes the poller when a LibvirtHost was added, changed or removed.
     changed: Notify,
 }
@@ -158,7 +158,7 @@ impl Hosts {
             connector,
             connected: RwLock::default(),
             placement: Arc::default(),
-            promised: Mutex::default(),
+            reserved: Mutex::default(),
             changed: Notify::new(),
         }))
     }
@@ -228,9 +228,9 @@ impl Hosts {
     /// the Machine would become a second guest with the same identity.
     pub(crate) fn host_of(&self, uid: &str, hint: Option<&str>) -> Option<String> {
         self.shown_on(uid, hint).or_else(|| {
-            let promised = self.promised().get(uid).map(|(host, _)| host.clone());
-            let promised = promised.filter(|name| self.get(name).is_some());
-            promised.or_else(|| hint.map(ToOwned::to_owned))
+            let reserved = self.reserved().get(uid).map(|(host, _)| host.clone());
+            let reserved = reserved.filter(|name| self.get(name).is_some());
+            reserved.or_else(|| hint.map(ToOwned::to_owned))
         })
     }
 
@@ -302,8 +302,8 @@ impl Hosts {
                 |snapshot| self.devices_left(&host, snapshot, caches),
             );
             let cpus_left = snapshot.as_ref().map_or(0, |snapshot| {
-                let promised = self.promised();
-                cpus_left_on(&promised, &host, snapshot, caches)
+                let reserved = self.reserved();
+                cpus_left_on(&reserved, &host, snapshot, caches)
             });
             Candidate {
                 cpus_left,
@@ -323,9 +323,9 @@ impl Hosts {
 
     /// The groups of the Machines on a host, those included that the API server does not show there yet.
     fn groups(&self, host: &str, caches: &Caches) -> Vec<Member> {
-        let promised = self.promised();
+        let reserved = self.reserved();
         let machines = caches.machines.state();
-        let members = bound_to(&promised, host, &machines).filter_map(|(machine, place, _)| {
+        let members = bound_to(&reserved, host, &machines).filter_map(|(machine, place, _)| {
             Some(Member {
                 namespace: machine.namespace().to_owned(),
                 name: machine.name().to_owned(),
@@ -345,9 +345,9 @@ impl Hosts {
         if host.spec.devices.as_ref().is_none_or(Vec::is_empty) {
             return BTreeMap::new();
         }
-        let promised = self.promised();
+        let reserved = self.reserved();
         let machines = caches.machines.state();
-        let bound = bound_to(&promised, host.name(), &machines);
+        let bound = bound_to(&reserved, host.name(), &machines);
         let bound = bound.map(|(machine, place, _)| (machine.uid(), &place.devices));
         let bound: Vec<_> = bound.collect();
         devices_left(&host.spec, &snapshot.hardware, &bound)
@@ -361,11 +361,11 @@ impl Hosts {
         caches: &Caches,
         except: Option<&str>,
     ) -> HostResources {
-        let promised = self.promised();
-        allocated_on(&promised, host, snapshot, caches, except)
+        let reserved = self.reserved();
+        allocated_on(&reserved, host, snapshot, caches, except)
     }
 
-    /// How much a Machine may have on its host, which `asks` for more than it `has`. What fits is promised to it, and
+    /// How much a Machine may have on its host, which `asks` for more than it `has`. What fits is reserved for it, and
     /// counts from now on.
     pub(crate) fn room(
         &self,
@@ -377,82 +377,87 @@ impl Hosts {
         is_dedicated: bool,
     ) -> HostResources {
         // Two Machines that grow at the same time must not both get what is left.
-        let mut promised = self.promised();
-        let others = allocated_on(&promised, host, snapshot, caches, Some(uid));
-        let cpus_left = cpus_left_on(&promised, host, snapshot, caches);
+        let mut reserved = self.reserved();
+        let others = allocated_on(&reserved, host, snapshot, caches, Some(uid));
+        let cpus_left = cpus_left_on(&reserved, host, snapshot, caches);
         let others = beside_dedicated(others, cpus_left, is_dedicated);
         let most = less(allocatable(&host.spec, &snapshot.info), others);
         let size = granted(asks, has, most);
-        promised.insert(uid.to_owned(), (host.name().to_owned(), size));
+        reserved.insert(uid.to_owned(), (host.name().to_owned(), size));
         most
     }
 
-    fn promised(&self) -> MutexGuard<'_, HashMap<String, (String, HostResources)>> {
+    fn reserved(&self) -> MutexGuard<'_, HashMap<String, (String, HostResources)>> {
         // The map is whole after each statement.
         self.0
-            .promised
+            .reserved
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a Machine on a host that does not show it yet.
-    pub(crate) fn promise(&self, uid: &str, host: &str, size: HostResources) {
-        self.promised()
+    pub(crate) fn reserve(&self, uid: &str, host: &str, size: HostResources) {
+        self.reserved()
             .insert(uid.to_owned(), (host.to_owned(), size));
     }
 
-    /// Lowers what a Machine was promised to what it asks for now.
-    pub(crate) fn lower_promise(&self, uid: &str, asks: HostResources) {
-        if let Some((_, size)) = self.promised().get_mut(uid) {
+    /// Reduces what is reserved for a Machine to what it requests now.
+    pub(crate) fn reduce_reservation(&self, uid: &str, asks: HostResources) {
+        if let Some((_, size)) = self.reserved().get_mut(uid) {
             *size = smaller(*size, asks);
         }
     }
 
-    /// Forgets what a Machine was promised on another host than the one that has it: its move there was given up.
-    pub(crate) fn forget_promise_elsewhere(&self, uid: &str, host: &str) {
-        let mut promised = self.promised();
-        if promised.get(uid).is_some_and(|(other, _)| other != host) {
-            promised.remove(uid);
+    /// Releases what is reserved for a Machine on another host than the one that has it: its move there was given up.
+    pub(crate) fn release_reservation_elsewhere(&self, uid: &str, host: &str) {
+        let mut reserved = self.reserved();
+        if reserved.get(uid).is_some_and(|(other, _)| other != host) {
+            reserved.remove(uid);
         }
     }
 
-    /// Forgets promises that a poll shows as kept, and those of Machines that are gone.
-    pub(crate) fn forget_promises(&self, host: &str, snapshot: &Snapshot, caches: &Caches) {
-        let mut promised = self.promised();
-        if promised.is_empty() {
+    /// Removes reservations that a poll of the host confirms, and those of Machines that are gone.
+    pub(crate) fn remove_confirmed_reservations(
+        &self,
+        host: &str,
+        snapshot: &Snapshot,
+        caches: &Caches,
+    ) {
+        let mut reserved = self.reserved();
+        if reserved.is_empty() {
             return;
         }
         let machines = caches.machines.state();
         let machine_uids: HashSet<_> = machines.iter().map(|machine| machine.uid()).collect();
         let kept = snapshot.domains.iter().filter_map(|it| {
-            let (name, size) = promised.get(&it.metadata.as_ref()?.uid)?;
+            let (name, size) = reserved.get(&it.metadata.as_ref()?.uid)?;
             let is_kept = name == host && fits(*size, size_in(it));
             is_kept.then(|| it.metadata.as_ref().map(|metadata| metadata.uid.clone()))?
         });
         let kept: HashSet<String> = kept.collect();
-        promised.retain(|uid, _| machine_uids.contains(uid.as_str()) && !kept.contains(uid));
+        reserved.retain(|uid, _| machine_uids.contains(uid.as_str()) && !kept.contains(uid));
     }
 }
 
-/// The Machines that are bound to a host, each with what it was promised there. A promise is newer than the status in the
+/// The Machines that are bound to a host, each with what is reserved for it there. A reservation is newer than the status in the
 /// cache.
 fn bound_to<'m>(
-    promised: &'m HashMap<String, (String, HostResources)>,
+    reserved: &'m HashMap<String, (String, HostResources)>,
     host: &'m str,
     machines: &'m [Arc<CachedMachine>],
 ) -> impl Iterator<Item = (&'m CachedMachine, &'m HostBinding, Option<HostResources>)> {
     machines.iter().filter_map(move |machine| {
         let place = machine.binding.as_ref()?;
-        let promised = promised.get(machine.uid());
-        let here = promised.map_or(place.host.as_deref(), |(name, _)| Some(name));
-        let size = promised.map(|(_, size)| *size);
+        let reserved = reserved.get(machine.uid());
+        let here = reserved.map_or(place.host.as_deref(), |(name, _)| Some(name));
+        let size = reserved.map(|(_, size)| *size);
         (here == Some(host)).then_some((&**machine, &**place, size))
     })
 }
 
 /// How many dedicated CPUs are left on a host.
 fn cpus_left_on(
-    promised: &HashMap<String, (String, HostResources)>,
+    reserved: &HashMap<String, (String, HostResources)>,
     host: &LibvirtHost,
     snapshot: &Snapshot,
     caches: &Caches,
@@ -462,25 +467,25 @@ fn cpus_left_on(
         return 0;
     }
     let machines = caches.machines.state();
-    let bound = bound_to(promised, host.name(), &machines);
+    let bound = bound_to(reserved, host.name(), &machines);
     let bound = bound.map(|(machine, place, _)| (machine.uid(), place.dedicated_cpus));
     cpus_left(&cpus, &snapshot.hardware, bound)
 }
 
 /// What is allocated on a host, without what `except`, the uid of a Machine, has there.
 fn allocated_on(
-    promised: &HashMap<String, (String, HostResources)>,
+    reserved: &HashMap<String, (String, HostResources)>,
     host: &LibvirtHost,
     snapshot: &Snapshot,
     caches: &Caches,
     except: Option<&str>,
 ) -> HostResources {
     let machines = caches.machines.state();
-    let bound = bound_to(promised, host.name(), &machines);
-    let bound = bound.map(|(machine, place, promised)| BoundMachine {
+    let bound = bound_to(reserved, host.name(), &machines);
+    let bound = bound.map(|(machine, place, reserved)| BoundMachine {
         uid: machine.uid(),
         requested: place.requested,
-        promised,
+        reserved,
     });
     let bound: Vec<_> = bound
         .filter(|machine| Some(machine.uid) != except)

@@ -24,7 +24,7 @@ impl Hosts {
 
     /// The hosts that may have something of a Machine which names none and of which no host shows a domain: those whose last
     /// full poll showed volumes of it, and those that cannot be polled. What was made since that poll was made by this
-    /// process, which knows on which host. No host is asked now: a deletion of many Machines would cause as many calls.
+    /// process, which has recorded the host. No host is called now: a deletion of many Machines would cause as many calls.
     pub(crate) fn hosts_of_remains(
         &self,
         machine: &Machine,

@@ -67,7 +67,7 @@ pub(crate) struct Observation {
 
 impl Observer {
     /// Observes every input of a Machine's plan. A part that cannot be read is an error of that part. Room on the host is
-    /// promised to the Machine as far as it may grow.
+    /// reserved for the Machine as far as it may grow.
     pub(crate) async fn observe(
         &self,
         machine: &Machine,
@@ -247,14 +247,15 @@ impl Observer {
         (view.copies, view.is_copying) = (copies, is_copying);
         view.console_logs = console_logs(&object.spec, &snapshot);
         if view.guest.is_some() && machine.leaves_host().is_none() {
-            self.hosts.forget_promise_elsewhere(machine.uid(), name);
+            self.hosts
+                .release_reservation_elsewhere(machine.uid(), name);
         }
         view.cpus = Cpus::of(&object.spec, snapshot.info.cpus);
         match growth {
             Growth::Permitted => self.look_for_room(machine, &object, &snapshot, &mut view),
-            // What it does not get is for others. Without a domain it keeps what it was promised when it was placed.
+            // What it does not get is for others. Without a domain it keeps what was reserved when it was placed.
             Growth::Held(_) if view.guest.is_some() => {
-                self.hosts.lower_promise(machine.uid(), view.keeps());
+                self.hosts.reduce_reservation(machine.uid(), view.keeps());
             }
             Growth::Held(_) => {}
         }
@@ -279,7 +280,7 @@ impl Observer {
         let (asks, has) = (requested_resources(block), view.size());
         let (hosts, uid) = (&self.hosts, machine.uid());
         if fits(asks, has) {
-            hosts.lower_promise(uid, asks);
+            hosts.reduce_reservation(uid, asks);
         } else {
             let is_dedicated = block.has_dedicated_cpus();
             view.room = hosts.room(host, snapshot, &self.caches, uid, (asks, has), is_dedicated);

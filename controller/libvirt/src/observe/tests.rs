@@ -1,4 +1,4 @@
-//! What the observation of a Machine promises it on its host.
+//! What the observation of a Machine reserves for it on its host.
 
 use common::api::machine::{GuestAgentPing, Probe, Probes};
 use common::api::status::{GuestOs, LastMigration};

@@ -7,7 +7,7 @@ use controller_core::backend::Act as _;
 use super::action::{Action, Plan};
 
 /// Shortest time until the next pass.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+const RECHECK_PAUSE: Duration = Duration::from_secs(5);
 
 /// The actions that need no more vCPUs, memory or storage: those that start or stop the guest as it is defined, fetch
 /// an image, or delete a kept disk.
@@ -21,7 +21,7 @@ pub(crate) fn without_growth(plan: Plan) -> Plan {
     let requeue_after = plan
         .requeue_after
         .filter(|_| is_whole || !actions.is_empty())
-        .map(|pause| pause.max(LOOK_AGAIN));
+        .map(|pause| pause.max(RECHECK_PAUSE));
     Plan {
         actions,
         requeue_after,

@@ -32,7 +32,7 @@ use crate::offers::storage;
 use crate::placement::{Candidate, best};
 
 /// Pause until the polls show that a definition is gone.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const RECHECK_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a pass does about a move.
 pub(super) enum Move {
@@ -133,7 +133,7 @@ fn under_way(
         // Defined there by the rest of the plan.
         (false, false) => Move::None(Some(open)),
         // The polls do not show yet that the definition is gone.
-        (true, false) => only(vec![], LOOK_AGAIN),
+        (true, false) => only(vec![], RECHECK_PAUSE),
         (true, true) => {
             let target = observed.targets.iter().find(|host| host.name == to);
             let target = target.ok_or_else(|| format!("there is no LibvirtHost '{to}'"));

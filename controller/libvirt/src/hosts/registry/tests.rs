@@ -93,20 +93,20 @@ fn of_two_machines_that_grow_at_the_same_time_one_gets_what_is_left() {
         hosts.room(&alpha, snapshot, &caches, uid, (asks, has), false)
     };
     assert_eq!(room(&polled, "a"), resources(6, 10));
-    assert_eq!(room(&polled, "b"), resources(6, 4), "a has the promise");
+    assert_eq!(room(&polled, "b"), resources(6, 4), "a has the reservation");
     let all = |snapshot: &Snapshot| hosts.allocated(&alpha, snapshot, &caches, None);
     assert_eq!(all(&polled), resources(4, 10));
 
-    // A poll shows that the promise was kept.
+    // A poll confirms the reservation.
     let polled = snapshot(&[("a", 8), ("b", 2)]);
-    hosts.forget_promises("alpha", &polled, &caches);
+    hosts.remove_confirmed_reservations("alpha", &polled, &caches);
     assert_eq!(all(&polled), resources(4, 10));
-    assert!(hosts.promised().is_empty());
+    assert!(hosts.reserved().is_empty());
 
     // What a Machine no longer asks for is free again.
     let polled = snapshot(&[("a", 2), ("b", 2)]);
     room(&polled, "a");
-    hosts.lower_promise("a", resources(2, 2));
+    hosts.reduce_reservation("a", resources(2, 2));
     assert_eq!(all(&polled), resources(4, 4));
 }
 
@@ -134,7 +134,7 @@ fn the_domain_proves_on_which_host_a_machine_is_and_the_status_is_a_hint() {
 
     assert_eq!(host_of("new", None), None);
     assert_eq!(host_of("new", Some("beta")), beta);
-    hosts.promise("new", "alpha", resources(2, 2));
+    hosts.reserve("new", "alpha", resources(2, 2));
     assert_eq!(host_of("new", Some("beta")), alpha, "bound a moment ago");
     hosts.remove("alpha");
     assert_eq!(host_of("new", Some("beta")), beta, "the host was deleted");
@@ -153,7 +153,7 @@ fn a_machine_that_is_moved_is_where_the_polls_show_it_and_then_where_it_is_moved
     });
     connect(&hosts, "alpha", Ok(snapshot(&[("a", 2)])));
     connect(&hosts, "beta", Ok(snapshot(&[])));
-    hosts.promise("a", "beta", resources(2, 2));
+    hosts.reserve("a", "beta", resources(2, 2));
     let on = |machine: &Machine| hosts.host_of_machine(machine).unwrap();
     assert_eq!(on(&machine), "alpha", "it has not left it");
     let mut deleted = machine.clone();
@@ -164,8 +164,8 @@ fn a_machine_that_is_moved_is_where_the_polls_show_it_and_then_where_it_is_moved
     assert_eq!(on(&machine), "beta");
     assert_eq!(on(&deleted), "alpha", "libvirt knows its volumes there");
     // A move that was given up takes no room on the other host.
-    hosts.forget_promise_elsewhere("a", "alpha");
-    assert!(hosts.promised().is_empty());
+    hosts.release_reservation_elsewhere("a", "alpha");
+    assert!(hosts.reserved().is_empty());
 }
 
 #[test]
