@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
@@ -16,7 +16,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::wait::LIMIT;
+use crate::wait::{LIMIT, timed_out};
 
 /// A Namespace with these labels.
 pub fn namespace(name: &str, labels: &Value) -> Value {
@@ -281,9 +281,8 @@ impl Objects {
             ended?;
             return Ok(seen);
         }
-        let seen = seen.as_ref().map(state_of);
-        let kind = self.kind;
-        bail!("timed out after {LIMIT:?} waiting for {kind} {name} {what}; last seen: {seen:?}")
+        let what = format!("{} {name} {what}", self.kind);
+        Err(timed_out(LIMIT, &what, &seen.as_ref().map(state_of)))
     }
 
     /// Waits until a Machine is in a phase.

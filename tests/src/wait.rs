@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, anyhow};
 use tokio::time::sleep;
 
 /// Limit of the time until a condition is met. Measured waits take at most some seconds. The limit is much larger,
@@ -54,11 +54,16 @@ pub async fn until_within<T, S: Debug>(
         match look().await? {
             Ok(found) => return Ok(found),
             Err(seen) if deadline.passed() => {
-                bail!("timed out after {limit:?} waiting for {what}; last seen: {seen:?}")
+                return Err(timed_out(limit, what, &seen));
             }
             Err(_) => sleep(interval(start.elapsed())).await,
         }
     }
+}
+
+/// The error of a wait that its limit has ended.
+pub(crate) fn timed_out(limit: Duration, what: &str, seen: &impl Debug) -> Error {
+    anyhow!("timed out after {limit:?} waiting for {what}; last seen: {seen:?}")
 }
 
 /// The time until the next check, after having waited this long: an eighth, so that a wait ends at most that much late.

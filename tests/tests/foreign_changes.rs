@@ -5,10 +5,10 @@ mod environment;
 
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
-    api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams},
+    api::{DeleteParams, EvictParams, ListParams},
 };
 use lab::{
     Admission, Options, Scenario,
@@ -137,16 +137,8 @@ async fn a_guest_of_a_drained_node_starts_again_even_if_no_controller_watched() 
     let before = running(&env, &stays_off("web")).await;
     let other = running(&env, &stays_off("db")).await;
     assert!(env.controller.stop().await.unwrap().success());
-    let cordon = async |name: &str, unschedulable: bool| {
-        let nodes: Api<Node> = Api::all(env.lab.client().clone());
-        let patch = json!({"spec": {"unschedulable": unschedulable}});
-        nodes
-            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-            .await
-            .unwrap();
-    };
     let node = before["status"]["nodeName"].as_str().unwrap();
-    cordon(node, true).await;
+    env.cordon("cordon", &[node]).await;
     let (pods, pod) = pod_of(&env, "web").await;
     pods.evict(&pod, &EvictParams::default()).await.unwrap();
     env.objects(INSTANCE).until_gone("web").await.unwrap();
@@ -155,7 +147,7 @@ async fn a_guest_of_a_drained_node_starts_again_even_if_no_controller_watched() 
 
     // On a node that is there, a guest that ended meanwhile has shut itself down.
     assert!(env.controller.stop().await.unwrap().success());
-    cordon(node, false).await;
+    env.cordon("uncordon", &[node]).await;
     env.simulator.guest_shutdown("default", "db").await.unwrap();
     env.objects(INSTANCE).until_gone("db").await.unwrap();
     env.controller.start_again().unwrap();

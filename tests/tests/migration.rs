@@ -248,14 +248,9 @@ async fn a_drained_guest_is_treated_as_its_eviction_strategy_says() {
 #[tokio::test]
 async fn a_node_is_drained_of_guests_that_can_move_and_of_others() {
     let env = Environment::with_best_crds().await;
-    let (kubectl, machines) = (env.lab.kubectl(), env.machines());
-    let cordon = async |verb: &str, nodes: &[&str]| {
-        let command = [&[verb], nodes].concat();
-        kubectl.run(&command).await.unwrap().ok().unwrap();
-    };
-    let created = ["wait", "--for=create", "node/node-3", "--timeout=60s"];
-    kubectl.run(&created).await.unwrap().ok().unwrap();
-    cordon("cordon", &["node-2", "node-3"]).await;
+    let machines = env.machines();
+    env.until_node("node-3").await;
+    env.cordon("cordon", &["node-2", "node-3"]).await;
     for (name, strategy, effect) in [
         ("moves", "LiveMigrate", "can move"),
         ("leaves", "LiveMigrateIfPossible", "shuts it down"),
@@ -275,8 +270,8 @@ async fn a_node_is_drained_of_guests_that_can_move_and_of_others() {
     let uid = async |name: &str| instances.get(name).await.unwrap()["metadata"]["uid"].clone();
     let before = [uid("moves").await, uid("leaves").await, uid("stays").await];
 
-    cordon("uncordon", &["node-2", "node-3"]).await;
-    cordon("cordon", &["node-1"]).await;
+    env.cordon("uncordon", &["node-2", "node-3"]).await;
+    env.cordon("cordon", &["node-1"]).await;
     let evict = async |name: &str| env.simulator.evict("default", name).await.unwrap();
     assert_eq!(evict("moves").await, Eviction::Waits);
     assert_eq!(evict("leaves").await, Eviction::Allowed);

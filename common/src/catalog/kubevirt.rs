@@ -145,19 +145,22 @@ impl KubevirtRow {
 
     /// Whether a release older than [`OLDEST_KUBEVIRT`] runs; `false` if the version is not known.
     pub fn is_too_old(&self) -> bool {
-        let runs: Result<Release, _> = self.version.parse();
-        runs.is_ok_and(|runs| runs < OLDEST_KUBEVIRT)
+        self.release().is_some_and(|runs| runs < OLDEST_KUBEVIRT)
+    }
+
+    /// The release that runs; `None`: its version is not known.
+    fn release(&self) -> Option<Release> {
+        self.version.parse().ok()
     }
 
     /// Whether KubeVirt offers a feature; `None`: its version is not known.
     pub fn offers(&self, feature: &Feature) -> Option<bool> {
-        let _: Release = self.version.parse().ok()?;
-        Some(self.lacks(feature).is_none())
+        self.release().map(|_| self.lacks(feature).is_none())
     }
 
     /// Why KubeVirt does not offer a feature; `None` if it does, or if its version is not known.
     pub fn lacks(&self, feature: &Feature) -> Option<Lacking> {
-        let runs: Release = self.version.parse().ok()?;
+        let runs = self.release()?;
         let reached = |release: Option<Release>| release.is_some_and(|release| runs >= release);
         if runs < feature.since {
             return Some(Lacking::Release(feature.since));

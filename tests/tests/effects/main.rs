@@ -8,35 +8,15 @@ mod subject;
 
 use common::api::choice::Backend;
 use common::rules::update::Field;
-use lab::wait::until;
 use serde_json::{Value, json};
 
 use environment::{Environment, machine};
-use subject::{Cases, OtherMachine, Subject};
-
-/// A network with addresses in this subnet.
-fn network(name: &str, cidr: &str) -> Value {
-    json!({
-        "apiVersion": "vitistack.io/v1alpha1", "kind": "NetworkConfiguration",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"bridge": "br-second", "ipam": {"subnets": [{"cidr": cidr}]}},
-    })
-}
-
-/// A template whose only disk a Machine can remove.
-fn template(class: &str) -> Value {
-    json!({
-        "apiVersion": "vitistack.io/v1alpha1", "kind": "MachineTemplate",
-        "metadata": {"name": "with-scratch"},
-        "spec": {"disks": [{"name": "scratch", "size": "1Gi", "storageClass": class}]},
-    })
-}
+use subject::{Cases, OtherMachine, Subject, network, secret, template};
 
 /// A node with everything that the changed Machine asks for.
 async fn equip_node(env: &Environment) {
     let kubectl = env.lab.kubectl();
-    let created = ["wait", "--for=create", "node/node-2", "--timeout=60s"];
-    kubectl.run(&created).await.unwrap().ok().unwrap();
+    env.until_node("node-2").await;
     let labels = [
         "label",
         "node",
@@ -86,23 +66,7 @@ async fn tried(env: &Environment, name: &str, other: &OtherMachine) -> Subject {
     let machine = machine(name, &other.spec);
     env.apply(&machine).await;
     env.machines().until_phase(name, "Running").await.unwrap();
-    let mut subject = Subject::new(Backend::Kubevirt, &env.lab, machine);
-    subject.tries(&other.cases).await;
-    subject.has_everything_after_a_restart().await;
-    subject
-}
-
-/// A Secret with data for every use.
-fn secret(name: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Secret",
-        "metadata": {"name": name, "namespace": "default"},
-        "stringData": {
-            "userdata": format!("#cloud-config\nhostname: {name}\n"),
-            "networkdata": format!("version: 2\n# {name}\n"),
-            "autounattend.xml": format!("<unattend>{name}</unattend>"),
-        },
-    })
+    Subject::changed(Backend::Kubevirt, &env.lab, machine, &other.cases).await
 }
 
 #[tokio::test]
@@ -124,21 +88,16 @@ async fn each_change_has_the_announced_effect_on_kubevirt() {
     });
     for object in [
         policy,
-        template("fast-ssd"),
-        network("lan", "10.9.0.0/24"),
-        network("other", "10.10.0.0/24"),
+        template(&json!([{"name": "scratch", "size": "1Gi", "storageClass": "fast-ssd"}])),
+        network("lan", "br-second", "10.9.0.0/24"),
+        network("other", "br-second", "10.10.0.0/24"),
         secret("first"),
         secret("second"),
     ] {
         env.apply(&object).await;
     }
     let machine = machine("web", &before());
-    until("the webhook to know the surroundings", async || {
-        let answer = env.lab.kubectl().apply(&machine).await?;
-        Ok((answer.code == 0).then_some(()).ok_or(answer))
-    })
-    .await
-    .unwrap();
+    env.lab.apply_when_admitted(&machine).await.unwrap();
     env.machines().until_phase("web", "Running").await.unwrap();
 
     let mut web = Subject::new(Backend::Kubevirt, &env.lab, machine);

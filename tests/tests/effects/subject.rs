@@ -44,6 +44,36 @@ impl OtherMachine {
     }
 }
 
+/// A NetworkConfiguration with addresses in this subnet.
+pub(crate) fn network(name: &str, bridge: &str, cidr: &str) -> Value {
+    json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "NetworkConfiguration",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"bridge": bridge, "ipam": {"subnets": [{"cidr": cidr}]}},
+    })
+}
+
+/// The template `with-scratch`, of whose disks a Machine can remove `scratch`.
+pub(crate) fn template(disks: &Value) -> Value {
+    json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "MachineTemplate",
+        "metadata": {"name": "with-scratch"}, "spec": {"disks": disks},
+    })
+}
+
+/// A Secret with data for cloud-init and for Windows Setup.
+pub(crate) fn secret(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": name, "namespace": "default"},
+        "stringData": {
+            "userdata": format!("#cloud-config\nhostname: {name}\n"),
+            "networkdata": format!("version: 2\n# {name}\n"),
+            "autounattend.xml": format!("<unattend>{name}</unattend>"),
+        },
+    })
+}
+
 /// A change of one field.
 #[derive(Deserialize)]
 pub(crate) struct Change {
@@ -119,6 +149,19 @@ impl Subject {
             tried: Vec::new(),
             faults: Vec::new(),
         }
+    }
+
+    /// Makes all changes of a Machine that runs, up to the restart after them.
+    pub(crate) async fn changed(
+        backend: Backend,
+        lab: &Lab,
+        machine: Value,
+        cases: &Cases,
+    ) -> Self {
+        let mut subject = Self::new(backend, lab, machine);
+        subject.tries(cases).await;
+        subject.has_everything_after_a_restart().await;
+        subject
     }
 
     fn name(&self) -> &str {

@@ -76,6 +76,31 @@ impl Environment {
         bound.until(name, "to be bound", is_bound).await.unwrap()
     }
 
+    /// Waits until the simulator has created this node.
+    pub(crate) async fn until_node(&self, node: &str) {
+        let node = format!("node/{node}");
+        let created = ["wait", "--for=create", &node, "--timeout=60s"];
+        self.lab
+            .kubectl()
+            .run(&created)
+            .await
+            .unwrap()
+            .ok()
+            .unwrap();
+    }
+
+    /// `cordon` or `uncordon` for nodes.
+    pub(crate) async fn cordon(&self, verb: &str, nodes: &[&str]) {
+        let command = [&[verb], nodes].concat();
+        self.lab
+            .kubectl()
+            .run(&command)
+            .await
+            .unwrap()
+            .ok()
+            .unwrap();
+    }
+
     /// Adds what a node offers to pods.
     pub(crate) async fn set_allocatable(&self, node: &str, offers: &Value) {
         let status = json!({"status": {"allocatable": offers}}).to_string();

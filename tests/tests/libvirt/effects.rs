@@ -2,11 +2,10 @@
 
 use common::api::choice::Backend;
 use common::rules::update::Field;
-use lab::wait;
 use serde_json::{Value, json};
 
 use crate::environment::{self, Environment};
-use crate::subject::{Cases, OtherMachine, Subject};
+use crate::subject::{Cases, OtherMachine, Subject, network, secret, template};
 
 /// A Machine of which every field can be changed.
 fn before() -> Value {
@@ -38,21 +37,10 @@ async fn create_surroundings(env: &Environment) {
         let volume = env.libvirt.volume(&images, medium, &content);
         volume.await.unwrap();
     }
-    let network = |name: &str, bridge: &str, cidr: &str| {
-        json!({
-            "apiVersion": "vitistack.io/v1alpha1", "kind": "NetworkConfiguration",
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {"bridge": bridge, "ipam": {"subnets": [{"cidr": cidr}]}},
-        })
-    };
     // Disks of the template come first, and the firmware starts the first one.
     let disk = |name: &str| json!({"name": name, "size": "1Gi", "storageClass": "local"});
-    let disks = ["root", "scratch"].map(disk);
     for object in [
-        json!({
-            "apiVersion": "vitistack.io/v1alpha1", "kind": "MachineTemplate",
-            "metadata": {"name": "with-scratch"}, "spec": {"disks": disks},
-        }),
+        template(&json!(["root", "scratch"].map(disk))),
         json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {"name": "screen", "namespace": "default"},
@@ -60,37 +48,22 @@ async fn create_surroundings(env: &Environment) {
         }),
         network("lan", "br-second", "10.9.0.0/24"),
         network("other", "default", "10.10.0.0/24"),
-        seed("first"),
-        seed("second"),
+        secret("first"),
+        secret("second"),
     ] {
         env.lab.apply(&object).await.unwrap();
     }
 }
 
-/// Runs a Machine, and makes its changes.
-async fn tried(env: &Environment, name: &str, other: &OtherMachine) -> Subject {
-    let machine = lab::reviews::machine(name, &other.spec);
-    env.lab.apply(&machine).await.unwrap();
+/// Runs a Machine. A guest that boots answers no request to take something out.
+async fn run(env: &Environment, name: &str, spec: &Value) -> Value {
+    let machine = lab::reviews::machine(name, spec);
+    env.lab.apply_when_admitted(&machine).await.unwrap();
     env.until_report(name, "its first boot", |it| it.boots == 1)
         .await;
     let runs = |machine: &Value| machine["status"]["phase"] == "Running";
     env.until(name, "to run", runs).await;
-    let mut subject = Subject::new(Backend::Libvirt, &env.lab, machine);
-    subject.tries(&other.cases).await;
-    subject.has_everything_after_a_restart().await;
-    subject
-}
-
-/// A Secret with data for cloud-init.
-fn seed(name: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Secret",
-        "metadata": {"name": name, "namespace": "default"},
-        "stringData": {
-            "userdata": format!("#cloud-config\nhostname: {name}\n"),
-            "networkdata": format!("version: 2\n# {name}\n"),
-        },
-    })
+    machine
 }
 
 #[tokio::test]
@@ -99,25 +72,15 @@ async fn each_change_has_the_announced_effect_on_libvirt() {
         return;
     };
     create_surroundings(&env).await;
-    let machine = lab::reviews::machine("web", &before());
-    wait::until("the webhook to know the surroundings", async || {
-        let answer = env.lab.kubectl().apply(&machine).await?;
-        Ok((answer.code == 0).then_some(()).ok_or(answer))
-    })
-    .await
-    .unwrap();
-    // A guest that boots answers no request to take something out.
-    env.until_report("web", "its first boot", |it| it.boots == 1)
-        .await;
-    env.until("web", "to run", |it| it["status"]["phase"] == "Running")
-        .await;
-
+    let machine = run(&env, "web", &before()).await;
     let mut web = Subject::new(Backend::Libvirt, &env.lab, machine);
     web.tries(&Cases::read(include_str!("effects.yaml"))).await;
     web.annotates("example.com/team=a").await;
     web.has_everything_after_a_restart().await;
     for (name, other) in OtherMachine::read(include_str!("effects_others.yaml")) {
-        web.include(tried(&env, &name, &other).await);
+        let machine = run(&env, &name, &other.spec).await;
+        let changed = Subject::changed(Backend::Libvirt, &env.lab, machine, &other.cases);
+        web.include(changed.await);
     }
     web.assert_all_but(&[
         (Field::Template, "it resolves to other rows"),

@@ -69,8 +69,9 @@ impl Domain {
         let mut differences = Differences::default();
         self.sizes(running, &mut differences);
         self.hardware(running, &mut differences);
-        self.disks(running, &mut differences);
-        self.nics(running, &mut differences);
+        let is_reordered = self.is_reordered(running);
+        self.disks(running, is_reordered, &mut differences);
+        self.nics(running, is_reordered, &mut differences);
         differences.0
     }
 
@@ -147,7 +148,7 @@ impl Domain {
         differences.restart("console.log", log(running), log(self));
     }
 
-    fn disks(&self, running: &Self, differences: &mut Differences) {
+    fn disks(&self, running: &Self, is_reordered: bool, differences: &mut Differences) {
         let pluggable = |disk: &Disk| disk.is_our_disk() && running.can_hotplug_disk(disk);
         for current in without_seed(&running.disks) {
             if !self.disks.iter().any(|it| it.alias == current.alias) {
@@ -157,7 +158,6 @@ impl Domain {
             }
         }
         let taken: Vec<_> = running.disks.iter().map(|it| it.target.clone()).collect();
-        let is_reordered = self.is_reordered(running);
         for desired in without_seed(&self.disks) {
             let path = field_path(desired);
             let Some(current) = running.disks.iter().find(|it| it.alias == desired.alias) else {
@@ -252,7 +252,7 @@ impl Domain {
         disks.find(|disk| is_seed(disk))?.volume.as_ref()
     }
 
-    fn nics(&self, running: &Self, differences: &mut Differences) {
+    fn nics(&self, running: &Self, is_reordered: bool, differences: &mut Differences) {
         for current in &running.nics {
             if !self.nics.iter().any(|it| it.alias == current.alias) {
                 let live = current.is_ours()
@@ -267,7 +267,6 @@ impl Domain {
                 );
             }
         }
-        let is_reordered = self.is_reordered(running);
         for desired in &self.nics {
             let path = format!("networks[{}]", desired.name());
             let Some(current) = running.nics.iter().find(|it| it.alias == desired.alias) else {

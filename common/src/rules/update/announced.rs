@@ -13,11 +13,14 @@ use crate::rules::rule::Update;
 use crate::violation::Findings;
 
 use super::effects::{Effect, Field};
+use super::running::running;
 
 /// Adds the warnings of [`Code::RestartRequired`].
 pub(super) struct Warnings<'f> {
     backend: Backend,
     kubevirt: Option<&'f KubevirtRow>,
+    /// The stored block with what the guest runs with.
+    pub(super) runs: Normalized,
     /// When the running guest has more vCPUs or memory that it can take.
     growth: When,
     findings: &'f mut Findings,
@@ -51,6 +54,7 @@ impl<'f> Warnings<'f> {
         Self {
             backend: update.backend,
             kubevirt: update.kubevirt,
+            runs: running(update.old, update.guest),
             growth: time_of_growth(update, new),
             findings,
         }

@@ -10,24 +10,19 @@ use crate::rules::sizing;
 use super::announced::Warnings;
 use super::effects::Field;
 
-/// Warns of other vCPUs and memory. `runs`: the block with what the guest runs with.
+/// Warns of other vCPUs and memory.
 pub(super) fn warn(
     merged: &Merged<'_>,
-    (old, runs): (&Normalized, &Normalized),
+    old: &Normalized,
     new: &Normalized,
     warnings: &mut Warnings<'_>,
 ) {
-    vcpus(merged, (old, runs), new, warnings);
-    memory(merged, (old, runs), new, warnings);
+    vcpus(merged, old, new, warnings);
+    memory(merged, old, new, warnings);
 }
 
-fn vcpus(
-    merged: &Merged<'_>,
-    (old, runs): (&Normalized, &Normalized),
-    new: &Normalized,
-    warnings: &mut Warnings<'_>,
-) {
-    let (was, is) = (&old.cpu, &new.cpu);
+fn vcpus(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
+    let (was, is, runs) = (&old.cpu, &new.cpu, warnings.runs.cpu);
     let [cores, threads, sockets, most] = sizing::cpu_leaves(merged).map(|leaf| leaf.path);
     let grows = sizing::max_cores(merged).value.is_some();
     if grows && was.cores != is.cores {
@@ -45,13 +40,10 @@ fn vcpus(
         // KubeVirt adds sockets only if nothing else of them changes.
         Backend::Kubevirt => {
             let sockets = is.sockets;
-            let is_same = NormalizedCpu {
-                sockets,
-                ..runs.cpu
-            } == *is;
-            is_same && (runs.cpu.sockets..=runs.cpu.max_sockets).contains(&sockets)
+            let is_same = NormalizedCpu { sockets, ..runs } == *is;
+            is_same && (runs.sockets..=runs.max_sockets).contains(&sockets)
         }
-        Backend::Libvirt => hotplug::takes_vcpus(runs.cpu, *is, runs.features.acpi),
+        Backend::Libvirt => hotplug::takes_vcpus(runs, *is, warnings.runs.features.acpi),
     };
     warnings.field(Field::Sockets, sockets, (was.sockets, is.sockets), fits);
     // Without `maxSockets` the bound equals the sockets, so its change is not reported separately.
@@ -66,17 +58,12 @@ fn vcpus(
     }
 }
 
-fn memory(
-    merged: &Merged<'_>,
-    (old, runs): (&Normalized, &Normalized),
-    new: &Normalized,
-    warnings: &mut Warnings<'_>,
-) {
-    let (was, is) = (&old.memory, &new.memory);
+fn memory(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
+    let (was, is, runs) = (&old.memory, &new.memory, warnings.runs.memory);
     let [size, max_size] = sizing::memory_leaves(merged).map(|leaf| leaf.path);
     let fits = match new.backend {
-        Backend::Kubevirt => (runs.memory.size..=runs.memory.max_size).contains(&is.size),
-        Backend::Libvirt => hotplug::takes_memory(runs.memory, *is),
+        Backend::Kubevirt => (runs.size..=runs.max_size).contains(&is.size),
+        Backend::Libvirt => hotplug::takes_memory(runs, *is),
     };
     warnings.field(Field::MemorySize, size, (was.size, is.size), fits);
     // Without `maxSize` the bound equals the size. On libvirt a smaller size is taken at once, the smaller bound is not.

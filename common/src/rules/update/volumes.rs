@@ -35,11 +35,11 @@ fn drives(block: &Normalized) -> Vec<(&str, bool)> {
 /// Warns of disks, drives and media that change.
 pub(super) fn warn(
     merged: &Merged<'_>,
-    (old, runs): (&Normalized, &Normalized),
+    old: &Normalized,
     new: &Normalized,
     warnings: &mut Warnings<'_>,
 ) {
-    let [was, is] = [old, new].map(|block| pluggable_disks(block, runs));
+    let [was, is] = [old, new].map(|block| pluggable_disks(block, &warnings.runs));
     warnings.items(Field::Disk, "disks", &merged.disks, &was, &is);
     for item in &merged.disks {
         let name = item.name().value;

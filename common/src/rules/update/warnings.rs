@@ -14,7 +14,6 @@ use crate::violation::Findings;
 
 use super::announced::Warnings;
 use super::effects::{Effect, Field};
-use super::running::running;
 use super::volumes::{self, find_disk};
 use super::{hardware, sizes};
 
@@ -39,13 +38,12 @@ fn at_restart(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
         return;
     }
     let (old, merged) = (update.old, update.merged);
-    let runs = running(old, update.guest);
     let mut warnings = Warnings::of(update, new, findings);
-    sizes::warn(merged, (old, &runs), new, &mut warnings);
+    sizes::warn(merged, old, new, &mut warnings);
     display(merged, old, new, &mut warnings);
     hardware::warn(merged, old, new, &mut warnings);
-    volumes::warn(merged, (old, &runs), new, &mut warnings);
-    nics(merged, (old, &runs), new, &mut warnings);
+    volumes::warn(merged, old, new, &mut warnings);
+    nics(merged, old, new, &mut warnings);
     boot_order(merged, old, new, &mut warnings);
     for (field, _) in cloud_init(update)
         .into_iter()
@@ -97,14 +95,9 @@ fn pluggable_nics<'b>(
     nics.map(|nic| (nic.name.as_str(), fits(nic))).collect()
 }
 
-fn nics(
-    merged: &Merged<'_>,
-    (old, runs): (&Normalized, &Normalized),
-    new: &Normalized,
-    warnings: &mut Warnings<'_>,
-) {
-    let was = pluggable_nics(old, runs, true);
-    let is = pluggable_nics(new, runs, false);
+fn nics(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
+    let was = pluggable_nics(old, &warnings.runs, true);
+    let is = pluggable_nics(new, &warnings.runs, false);
     warnings.items(Field::Nic, "networks", &merged.networks, &was, &is);
     let network = |nic: &NormalizedNetwork| {
         let name = nic.network_name.as_deref();
