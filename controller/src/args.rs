@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use controller_kubevirt::OnForeignStop;
+use controller_core::foreign_stop::OnForeignStop;
 use runtime::logging::{LogFormat, LogLevel};
 use runtime::settings::{BindAddress, GoDuration};
 
@@ -29,8 +29,8 @@ pub(crate) struct Args {
     #[arg(long, env = "IMAGE_RETENTION", default_value = "168h")]
     pub(crate) image_retention: GoDuration,
 
-    /// What is done about a guest that another client stops in KubeVirt, for example with virtctl, although
-    /// powerState is Running: it is started again once it is down (restore), or stays off until powerState or the
+    /// What is done about a guest that another client stops (virtctl stop, virsh destroy) although powerState is
+    /// Running: it is started again once it is down (restore), or stays off until powerState or the
     /// annotation restart-requested changes (keep).
     #[arg(long, env = "ON_FOREIGN_STOP", default_value = "restore")]
     pub(crate) on_foreign_stop: ForeignStop,

@@ -243,6 +243,7 @@ impl Parts {
                 api.clone(),
                 triggers.clone(),
                 cluster_uid,
+                args.on_foreign_stop.into(),
             ),
         };
         let context = Context {

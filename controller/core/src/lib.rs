@@ -32,6 +32,7 @@ pub mod expectations;
     reason = "a fixture that does not decode fails its test"
 )]
 pub mod fixtures;
+pub mod foreign_stop;
 pub mod held_addresses;
 #[cfg(any(test, feature = "fixtures"))]
 #[allow(

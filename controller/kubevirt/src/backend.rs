@@ -15,7 +15,8 @@ use controller_core::writes::Written;
 use crate::apply;
 use crate::caches::KubeVirtCaches;
 use crate::observe::{Observer, has_seen};
-use crate::plan::{self, Action, Observed, OnForeignStop};
+use crate::plan::{self, Action, Observed};
+use controller_core::foreign_stop::OnForeignStop;
 
 /// The backend. `cluster_uid` is part of the MAC addresses that network cards are given. MachineImages are
 /// imported into `image_namespace`.

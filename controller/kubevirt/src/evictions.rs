@@ -20,7 +20,8 @@ use kube::Api;
 use kube::api::ListParams;
 
 use crate::objects::{Instance, Launcher, VirtualMachine, launchers_of};
-use crate::plan::{Eviction, Observed, is_reported};
+use crate::plan::{Eviction, Observed};
+use controller_core::foreign_stop::is_reported;
 
 /// How the guest was taken down from outside; `None`: it was not, or nothing depends on it.
 pub(crate) async fn eviction(

@@ -22,5 +22,4 @@ mod watch;
 
 pub use self::backend::backend;
 pub use self::caches::KubeVirtCaches;
-pub use self::plan::OnForeignStop;
 pub use self::watch::start as watch;

@@ -49,6 +49,7 @@ use controller_core::backend::Growth;
 use controller_core::conditions::Fault;
 use controller_core::documented_reasons;
 use controller_core::fixtures;
+use controller_core::foreign_stop::OnForeignStop;
 use controller_core::machine::{Block, Machine};
 use controller_core::objects::{Meta as _, Network};
 use controller_core::plan::{Now, Refusal, Step};
@@ -70,6 +71,7 @@ pub(crate) struct Environment {
     pub(crate) elsewhere: Vec<String>,
     /// Other Machines.
     pub(crate) others: Vec<Machine>,
+    pub(crate) on_foreign_stop: OnForeignStop,
     /// What is read of the password of the screen.
     pub(crate) password: Password,
     /// What the readiness probe of the guest shows, if there is one.
@@ -192,6 +194,7 @@ impl Environment {
             other: None,
             elsewhere: vec![],
             others: vec![],
+            on_foreign_stop: OnForeignStop::default(),
             contents: Ok(BTreeMap::new()),
             password: Password::NotRead,
             readiness: None,
@@ -286,6 +289,7 @@ impl Environment {
         };
         let observed = Observed {
             cluster: "cluster".into(),
+            on_foreign_stop: self.on_foreign_stop,
             binding,
             targets: self.targets(),
             elsewhere: self.elsewhere.clone(),

@@ -48,6 +48,7 @@ use controller_core::cache::Cache;
 use controller_core::caches::Caches;
 use controller_core::client::GuardedClient;
 use controller_core::deletion::Teardown;
+use controller_core::foreign_stop::OnForeignStop;
 use controller_core::machine::Machine;
 use controller_core::machine_addresses::Guests;
 use controller_core::plan::{Now, Plan, Refusal};
@@ -131,6 +132,7 @@ pub fn backend(
     api: GuardedClient,
     triggers: Triggers,
     cluster_uid: Arc<str>,
+    on_foreign_stop: OnForeignStop,
 ) -> Arc<dyn Runner> {
     let applier = Applier {
         hosts: fleet.hosts.clone(),
@@ -146,6 +148,7 @@ pub fn backend(
         objects: fleet.objects,
         api,
         cluster_uid,
+        on_foreign_stop,
     };
     Arc::new(Libvirt { observer, applier })
 }

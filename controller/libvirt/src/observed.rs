@@ -9,6 +9,7 @@ use common::render::libvirt::{Domain, DomainMetadata};
 use common::render::{SecretKey, SecretValue};
 use controller_core::addresses::Conflict;
 use controller_core::conditions::Fault;
+use controller_core::foreign_stop::OnForeignStop;
 use controller_core::machine::{Machine, NO_RESOURCES};
 use controller_core::objects::{Meta as _, Network, Template};
 
@@ -27,6 +28,8 @@ use crate::switches::Switches;
 pub(crate) struct Observed {
     /// Uid of the cluster, which is part of the MAC addresses of network cards.
     pub(crate) cluster: Arc<str>,
+    /// What is done about a guest that another client stops.
+    pub(crate) on_foreign_stop: OnForeignStop,
     /// The host that the Machine is bound to, and what was observed there.
     pub(crate) binding: Binding,
     /// The hosts that the Machine can be moved to or is moved to; read only while a move is requested or under way.

@@ -1,5 +1,9 @@
-//! A guest that shuts itself down, and one that is reset.
+//! A guest that shuts itself down, one that another client switches off, and one that is reset.
 
+use lab::{
+    objects::{EVENT, condition},
+    wait,
+};
 use serde_json::json;
 
 use crate::environment::Environment;
@@ -48,6 +52,38 @@ async fn a_guest_that_shut_down_starts_again_unless_guest_shutdown_stops_is_set(
         .until_report("stays", "its second boot", |it| it.boots == 2)
         .await;
     assert_eq!(report.user_data, ends);
+}
+
+/// `virsh destroy` is no reboot that nobody hears of: it is an event, and the message says what to write instead.
+#[tokio::test]
+async fn a_guest_that_virsh_switches_off_is_reported_and_started_again() {
+    let Some(env) = Environment::new().await else {
+        return;
+    };
+    env.apply("web", &json!({})).await;
+    env.until_report("web", "its first boot", |it| it.boots == 1)
+        .await;
+    env.until("web", "to run", |it| it["status"]["phase"] == "Running")
+        .await;
+    let domain = env.domain("web").await;
+    env.virsh(&["destroy", &domain]).await;
+    let events = env.lab.objects(EVENT, "default");
+    let reported = wait::until("the event", async || {
+        let all = events.list().await?;
+        let mut of_stop = all.iter().filter(|event| event["reason"] == "ForeignStop");
+        let note = of_stop.next().map(|event| event["note"].to_string());
+        Ok(note.ok_or(()))
+    });
+    let note = reported.await.unwrap();
+    for part in ["virsh destroy", "started again", "spec.powerState"] {
+        assert!(note.contains(part), "{note}");
+    }
+    env.until_report("web", "its second boot", |it| it.boots == 2)
+        .await;
+    env.until("web", "to run", |it| {
+        condition(it, "Ready")["reason"] == "Running"
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -27,12 +27,12 @@ use crate::backend::KubeVirt;
 use crate::objects::{
     Attachment, Claim, DataVolume, GuestMigration, GuestPod, Instance, VirtualMachine,
 };
-use crate::plan::OnForeignStop;
 use crate::plan::action::Plan;
 use crate::plan::observed::{Eviction, ExistingClaim, Observed, PodWarning, RequestedMigration};
 use controller_core::backend::Growth;
 use controller_core::conditions::Fault;
 use controller_core::fixtures;
+use controller_core::foreign_stop::OnForeignStop;
 use controller_core::laws::Refused;
 use controller_core::machine::Machine;
 use controller_core::machine::named_networks;

@@ -43,6 +43,5 @@ pub(crate) use self::migration::REFUSED;
 pub(crate) use self::observed::{
     Eviction, ExistingClaim, Observed, POD_PATIENCE, PodWarning, RequestedMigration,
 };
-pub use self::others::OnForeignStop;
-pub(crate) use self::others::{HALTED, is_reported};
+pub(crate) use self::others::HALTED;
 pub(crate) use self::vm::covers;

@@ -11,11 +11,11 @@ use controller_core::addresses::Conflict;
 use controller_core::machine::Machine;
 use controller_core::objects::{Meta as _, Network, Secret, Template};
 
-use super::others::OnForeignStop;
 use crate::objects::{
     Attachment, Claim, DataVolume, GuestMigration, GuestPod, Instance, VirtualMachine,
     find_condition,
 };
+use controller_core::foreign_stop::OnForeignStop;
 
 /// A guest that was taken down from outside and has to be started again.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,25 +11,13 @@ use common::api::choice::PowerState;
 use common::api::normalized::Normalized;
 use common::names;
 use common::render::kubevirt::types::{Disk, InstanceSpec, Template, Volume};
-use controller_core::conditions::{Fault, ready};
+use controller_core::conditions::Fault;
+use controller_core::foreign_stop::{OnForeignStop, is_reported};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
 use super::observed::Observed;
 use crate::objects::VirtualMachine;
-
-/// Reason of `Ready` while another client has stopped the guest.
-const FOREIGN_STOP: &str = "ForeignStop";
-
-/// What is done about a guest that another client stops although its Machine is to run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnForeignStop {
-    /// It is started again once it is down.
-    #[default]
-    Restore,
-    /// It stays off until `spec.powerState` or the annotation `restart-requested` changes.
-    Keep,
-}
 
 /// `spec.runStrategy` of a VirtualMachine that is off.
 pub(crate) const HALTED: &str = "Halted";
@@ -78,11 +66,6 @@ pub(crate) fn has_deleted_instance(
     }
 }
 
-/// Whether the last status reports that another client has stopped the guest.
-pub(crate) fn is_reported(machine: &Machine) -> bool {
-    ready(&machine.status).is_some_and(|(_, reason)| reason == FOREIGN_STOP)
-}
-
 /// Whether the VirtualMachine records another strategy than this one. Records of an earlier release, which made none,
 /// agree with every strategy: nothing is written for the record alone.
 pub(crate) fn records_another(live: &VirtualMachine, strategy: &str) -> bool {
@@ -103,17 +86,10 @@ pub(crate) enum Stop {
 pub(crate) fn foreign_stop(machine: &Machine, observed: &Observed, stop: Stop) -> Option<Fault> {
     let instance = observed.instance.as_deref();
     let is_down = instance.is_none_or(|instance| instance.machine() != Some(machine.name()));
-    let next = match observed.on_foreign_stop {
-        _ if machine.is_paused() => {
-            "nothing is done about it while the Machine is paused".to_owned()
-        }
-        OnForeignStop::Restore if is_down => return None,
-        OnForeignStop::Restore => "the guest is started again once it is down".to_owned(),
-        OnForeignStop::Keep => format!(
-            "it is kept until the annotation {} has a new text",
-            names::ANNOTATION_RESTART_REQUESTED
-        ),
-    };
+    let restores = observed.on_foreign_stop == OnForeignStop::Restore;
+    if restores && is_down && !machine.is_paused() {
+        return None;
+    }
     let what = match stop {
         Stop::Halt => {
             "another client has set spec.runStrategy of the VirtualMachine to Halted, as virtctl stop does"
@@ -122,10 +98,7 @@ pub(crate) fn foreign_stop(machine: &Machine, observed: &Observed, stop: Stop) -
             "another client has stopped the guest with virtctl stop or by deleting its VirtualMachineInstance"
         }
     };
-    let message = format!(
-        "{what}; {next}; to stop the guest, set spec.powerState of the Machine to Stopped instead"
-    );
-    Some(Fault::new(FOREIGN_STOP, message))
+    Some(observed.on_foreign_stop.fault(machine, what))
 }
 
 /// The volumes of a guest that others have plugged in, and that are not of the Machine.

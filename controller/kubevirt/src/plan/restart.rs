@@ -27,8 +27,9 @@ use common::names;
 
 use super::action::Action;
 use super::observed::Observed;
-use super::others::{HALTED, OnForeignStop, has_deleted_instance};
+use super::others::{HALTED, has_deleted_instance};
 use crate::objects::Instance;
+use controller_core::foreign_stop::OnForeignStop;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 

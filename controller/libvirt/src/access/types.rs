@@ -91,8 +91,7 @@ impl State {
 pub(crate) mod shutoff {
     /// The guest shut down, on request or of its own accord.
     pub(crate) const SHUTDOWN: i32 = 1;
-    /// It was ended from outside.
-    #[cfg(test)]
+    /// It was switched off from outside, by this controller or by another client.
     pub(crate) const DESTROYED: i32 = 2;
     /// QEMU crashed.
     pub(crate) const CRASHED: i32 = 3;

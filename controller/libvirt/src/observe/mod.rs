@@ -13,6 +13,7 @@ use controller_core::backend::{Failed, Growth};
 use controller_core::cache::Cache;
 use controller_core::caches::Caches;
 use controller_core::client::GuardedClient;
+use controller_core::foreign_stop::OnForeignStop;
 use controller_core::machine::{Machine, named_networks, requested_resources};
 use controller_core::objects::Meta as _;
 use controller_core::secrets::{read, read_display_password};
@@ -52,6 +53,8 @@ pub(crate) struct Observer {
     pub(crate) api: GuardedClient,
     /// Uid of the cluster.
     pub(crate) cluster_uid: Arc<str>,
+    /// What is done about guests that other clients stop.
+    pub(crate) on_foreign_stop: OnForeignStop,
     /// Readiness probes of guests.
     pub(crate) probing: Probing,
 }
@@ -86,6 +89,7 @@ impl Observer {
             .and_then(|pin| self.caches.templates.get("", &pin.name));
         let mut observed = Observed {
             cluster: self.cluster_uid.clone(),
+            on_foreign_stop: self.on_foreign_stop,
             binding: Binding::Unbound(vec![]),
             targets: vec![],
             elsewhere: vec![],

@@ -5,6 +5,7 @@ use common::api::status::{GuestOs, LastMigration};
 use common::quantity::Bytes;
 use common::render::libvirt::DomainMetadata;
 use controller_core::conditions::Fault;
+use controller_core::foreign_stop::OnForeignStop;
 use controller_core::machine::CachedMachine;
 use controller_core::triggers::Triggers;
 use kube::runtime::reflector::store::Writer;
@@ -71,6 +72,7 @@ fn observer(machines: Store<CachedMachine>, env: &Environment) -> Observer {
         objects: Cache::default(),
         api: api_server().0,
         cluster_uid: "cluster".into(),
+        on_foreign_stop: OnForeignStop::default(),
         probing: Probing::new(Triggers::default()),
     };
     let object = env.object.clone();

@@ -174,7 +174,9 @@ fn on<'a>(
             networks: &attached,
             hardware,
             seed: seed.as_ref(),
-            starts: guest.is_some_and(|guest| starts(machine, block, guest, now)),
+            starts: guest.is_some_and(|guest| {
+                starts(machine, block, guest, (observed.on_foreign_stop, now))
+            }),
         };
         render(machine, block, observed, view, &attachments)
     });
@@ -201,7 +203,8 @@ fn on<'a>(
         .extend(reservations.filter(|_| guest.is_some()));
     if let Some(guest) = guest {
         let written = desired.as_ref().filter(|_| observed.hold.is_none());
-        let power = power(machine, block, guest, &recorded(written, guest), now);
+        let context = (observed.on_foreign_stop, now);
+        let power = power(machine, block, guest, &recorded(written, guest), context);
         findings.add_power(&power, &view.host);
         let reset = findings.add_reset(&power, machine, guest, refusal);
         steps.actions.extend(reset);
@@ -266,6 +269,7 @@ impl Findings<'_> {
         self.restart.clone_from(&power.last);
         self.stays_off = power.stays_off;
         self.restarts = power.restarts;
+        self.foreign_stop.clone_from(&power.foreign_stop);
         if power.failed {
             self.guest.worsen(failed(host));
         }

@@ -19,6 +19,8 @@ use common::render::libvirt::{DomainMetadata, Intent, IntentKind};
 use super::action::Action;
 use crate::access::{State, shutoff};
 use crate::observed::Guest;
+use controller_core::conditions::Fault;
+use controller_core::foreign_stop::{OnForeignStop, is_reported};
 use controller_core::machine::Machine;
 use controller_core::plan::Now;
 
@@ -47,6 +49,8 @@ pub(super) struct Power {
     pub(super) restarts: bool,
     /// Whether QEMU crashed or did not start, and [`CRASH_BACKOFF`] has not passed.
     pub(super) failed: bool,
+    /// What is reported of a guest that another client has switched off.
+    pub(super) foreign_stop: Option<Fault>,
 }
 
 pub(super) fn power(
@@ -54,7 +58,7 @@ pub(super) fn power(
     block: &Normalized,
     guest: &Guest,
     metadata: &DomainMetadata,
-    now: Now,
+    (on_foreign_stop, now): (OnForeignStop, Now),
 ) -> Power {
     let last = machine.status.last_restart.clone();
     let switch = Switch {
@@ -93,14 +97,33 @@ pub(super) fn power(
             };
         }
     }
+    // The controller records what it is about to do before it switches a guest off.
+    let was_switched_off = match guest.reason {
+        shutoff::DESTROYED => true,
+        UNKNOWN => is_reported(machine),
+        _ => false,
+    };
+    let is_foreign = switch.on && metadata.intent.is_none() && was_switched_off;
+    let what = "another client has switched the guest off, as virsh destroy does";
+    let foreign_stop = is_foreign.then(|| on_foreign_stop.fault(machine, what));
+    let is_kept = is_foreign && on_foreign_stop == OnForeignStop::Keep;
     let stays_off = block.guest_shutdown_stops && metadata.intent.is_none() && guest_shut_down;
-    switch.stopped(power, stays_off)
+    let power = Power {
+        foreign_stop,
+        ..power
+    };
+    switch.stopped(power, stays_off || is_kept)
 }
 
 /// Whether the next step starts the guest.
-pub(super) fn starts(machine: &Machine, block: &Normalized, guest: &Guest, now: Now) -> bool {
+pub(super) fn starts(
+    machine: &Machine,
+    block: &Normalized,
+    guest: &Guest,
+    context: (OnForeignStop, Now),
+) -> bool {
     let metadata = guest.metadata.clone().unwrap_or_default();
-    let power = power(machine, block, guest, &metadata, now);
+    let power = power(machine, block, guest, &metadata, context);
     let mut steps = power.actions.iter();
     steps.any(|step| matches!(step, Action::Start { .. }))
 }
@@ -190,7 +213,8 @@ impl Switch<'_> {
         power
     }
 
-    /// `stays_off`: it shut itself down, and is started again only by a restart request.
+    /// `stays_off`: it shut itself down, or another client has switched it off for good. It is started again only by a
+    /// restart request.
     fn stopped(self, mut power: Power, stays_off: bool) -> Power {
         let intent = self.intent();
         let kind = intent.map(|intent| intent.kind);

@@ -56,6 +56,8 @@ pub(super) struct Findings<'a> {
     pub(super) migration: Option<LastMigration>,
     /// Whether the guest shut itself down and is not started again.
     pub(super) stays_off: bool,
+    /// That another client has switched the guest off.
+    pub(super) foreign_stop: Option<Fault>,
     pub(super) paused: bool,
     pub(super) maintenance: bool,
 }
@@ -319,6 +321,7 @@ fn ready(
         findings.network.fault.as_ref(),
         findings.import.as_ref().filter(|_| guest.is_none()),
         (machine.0 == "False" && !findings.paused).then_some(&machine.1),
+        findings.foreign_stop.as_ref(),
     ];
     if let Some(fault) = faults.into_iter().flatten().next() {
         return ("False", fault.clone());

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{edit, message, phase, reported};
 use crate::environment::{FakeCluster, decode, some_time};
-use crate::plan::OnForeignStop;
+use controller_core::foreign_stop::OnForeignStop;
 
 /// What keeps the VirtualMachine from being rendered anew, so that its digest is not the desired one.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,8 @@ use serde_json::json;
 
 use super::{edit, machine_with_every_object, message, phase, reported};
 use crate::environment::{FakeCluster, decode};
-use crate::plan::{Eviction, OnForeignStop};
+use crate::plan::Eviction;
+use controller_core::foreign_stop::OnForeignStop;
 
 fn running(stops: bool) -> FakeCluster {
     let mut block = block();

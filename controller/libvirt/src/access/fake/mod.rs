@@ -318,6 +318,11 @@ impl FakeLibvirt {
         self.state().ends(uuid, State::ShutOff, shutoff::SHUTDOWN);
     }
 
+    /// Another client switches the guest off, as `virsh destroy` does.
+    pub(crate) fn is_switched_off(&self, uuid: Uuid) {
+        self.state().ends(uuid, State::ShutOff, shutoff::DESTROYED);
+    }
+
     /// QEMU crashes.
     pub(crate) fn qemu_crashes(&self, uuid: Uuid) {
         self.state().ends(uuid, State::ShutOff, shutoff::CRASHED);

@@ -30,6 +30,7 @@ use crate::access::{FirmwareState, Lease, State};
 use crate::environment::{Environment, POOL, block};
 use crate::probing::Readiness;
 use controller_core::fixtures::{annotate, disk, nic, pause};
+use controller_core::foreign_stop::OnForeignStop;
 
 const UID: &str = "uid-of-web";
 
@@ -184,6 +185,54 @@ fn a_guest_that_ignores_shutdown_requests_is_ended_after_its_grace_period() {
         assert_eq!(state(&env), Some(State::ShutOff));
         assert_eq!(times(&env, "destroy"), 1);
     }
+}
+
+#[test]
+fn a_guest_that_another_client_switches_off_is_reported_and_started_again_or_kept_off() {
+    for setting in [OnForeignStop::Restore, OnForeignStop::Keep] {
+        let mut env = Environment::new(block());
+        env.on_foreign_stop = setting;
+        env.settle();
+        env.host.is_switched_off(domain_uuid(UID));
+        env.pass();
+        assert_eq!(reported(&env, "Ready"), ("False", "ForeignStop"));
+        env.settle();
+        if setting == OnForeignStop::Restore {
+            assert_eq!(state(&env), Some(State::Running));
+            assert_eq!(reported(&env, "Ready"), ("True", "Running"));
+            continue;
+        }
+        assert_eq!(state(&env), Some(State::ShutOff));
+        assert_eq!(reported(&env, "Ready"), ("False", "ForeignStop"));
+        assert_eq!(phase(&env), Some(Phase::Stopped));
+        // The daemon was restarted and has lost the reason of the state.
+        let lose_reason = |env: &Environment| {
+            let mut state = env.host.state();
+            state.domains.get_mut(&domain_uuid(UID)).unwrap().reason = 0;
+        };
+        lose_reason(&env);
+        env.settle();
+        assert_eq!(state(&env), Some(State::ShutOff));
+        annotate(env.machine_mut(), names::ANNOTATION_RESTART_REQUESTED, "on");
+        env.settle();
+        assert_eq!(state(&env), Some(State::Running));
+        assert_eq!(reported(&env, "Ready"), ("True", "Running"));
+    }
+}
+
+#[test]
+fn a_guest_that_the_controller_switches_off_is_no_foreign_stop() {
+    let mut env = Environment::new(block());
+    env.on_foreign_stop = OnForeignStop::Keep;
+    env.host.state().guest.acpi = false;
+    env.settle();
+    env.power(PowerState::Stopped);
+    env.settle();
+    assert_eq!(times(&env, "destroy"), 1);
+    assert_eq!(reported(&env, "Ready"), ("True", "Stopped"));
+    env.power(PowerState::Running);
+    env.settle();
+    assert_eq!(reported(&env, "Ready"), ("True", "Running"));
 }
 
 #[test]
