@@ -23,6 +23,11 @@ pub const MANAGED_BY: &str = "kubevirt-operator";
 pub const LABEL_MACHINE: &str = "vitistack.io/machine";
 /// Label of a guest's pod: the group of Machines that are kept apart.
 pub const LABEL_GROUP: &str = "vitistack.io/anti-affinity-group";
+/// Annotations that mark a StorageClass as the default. Kubernetes still accepts the second, older one.
+pub const DEFAULT_CLASS_ANNOTATIONS: [&str; 2] = [
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+];
 /// Kubernetes' label of a node, and of a LibvirtHost: the zone that it is in.
 pub const LABEL_ZONE: &str = "topology.kubernetes.io/zone";
 /// Annotation of an instance with a digest of the affinity that its pod was started with, if the Machine requests one.

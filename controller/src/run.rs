@@ -178,7 +178,7 @@ impl Parts {
         let attachments = Arc::new(self.kubevirt.clone());
         let networks = machine_addresses::publish(caches.clone(), attachments, api.clone());
         tasks.spawn("use of networks", networks);
-        let gauges = controller_kubevirt::metrics::count(self.kubevirt.clone());
+        let gauges = controller_kubevirt::metrics::count(caches.clone(), self.kubevirt.clone());
         tasks.spawn("gauges of virtual machines", gauges);
         let gauges = controller_libvirt::metrics::count(self.fleet.clone());
         tasks.spawn("gauges of libvirt hosts", gauges);

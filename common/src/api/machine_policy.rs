@@ -74,6 +74,9 @@ pub struct MachinePolicySpec {
     /// Hardware that Machines may have for themselves, and their priority. Default: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hardware: Option<HardwarePolicy>,
+    /// By what Machines on KubeVirt may be placed. Default: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<PlacementPolicy>,
     /// Limits of a single Machine. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<MachineLimits>,
@@ -261,6 +264,25 @@ pub struct HardwarePolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<schema::NameGlob>>", length(max = bounds::POLICY_ITEMS_MAX))]
     pub priority_classes: Option<Vec<String>>,
+}
+
+/// By what Machines on KubeVirt may be placed. Groups of Machines that are kept apart stay in their namespace, and are
+/// always allowed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlacementPolicy {
+    /// Whether placement.affinity may choose nodes, and keep the guest near other pods of its namespace or away from
+    /// them. Default true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<bool>,
+    /// Keys of taints that may be tolerated, at most 256, such as example.com/gpu, in which * stands for any characters. A
+    /// toleration without a key tolerates every taint, and is allowed by * only. Default: all taints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<schema::ResourceGlob>>", length(max = bounds::POLICY_ITEMS_MAX))]
+    pub tolerations: Option<Vec<String>>,
+    /// Whether guests may be spread over nodes and zones by placement.topologySpreadConstraints. Default true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology_spread: Option<bool>,
 }
 
 /// Limits of a single Machine.

@@ -18,6 +18,7 @@ mod hosts;
 mod ipam;
 mod kept;
 mod kubevirt;
+mod kubevirt_needs;
 mod machines;
 mod nodes;
 mod policies;
@@ -42,6 +43,7 @@ pub use self::kubevirt::{
     DECLARATIVE_HOTPLUG, EXPAND_DISKS, Feature, HOST_DEVICES, KubevirtRow, Lacking,
     OLDEST_KUBEVIRT, Release, VIDEO_CONFIG,
 };
+pub use self::kubevirt_needs::{KubevirtNeeds, KubevirtSetting};
 pub(crate) use self::machines::volume_key;
 pub use self::machines::{Card, ClaimUser, MachineName, MachineRow, Machines, OtherCard};
 pub use self::nodes::{NodeNeed, NodeRow};

@@ -10,7 +10,7 @@ use super::usage::amount;
 use crate::api::choice::{Backend, Choice as _, ReclaimPolicy, SelectorOperator};
 use crate::api::machine_policy::{
     BridgePolicy, HardwarePolicy, LabelRequirement, MachineLimits, MachinePolicySpec,
-    NamespaceQuota, NamespaceSelector,
+    NamespaceQuota, NamespaceSelector, PlacementPolicy,
 };
 use crate::bounds::{VLAN_MAX, VLAN_MIN};
 use crate::glob::Glob;
@@ -56,6 +56,8 @@ pub struct Policy {
     pub default_reclaim_policy: Option<ReclaimPolicy>,
     /// Hardware that Machines may have for themselves, and their priority.
     pub hardware: Hardware,
+    /// By what Machines on KubeVirt may be placed.
+    pub placement: Placement,
     /// Limits of one Machine.
     pub limits: Limits,
     /// Limits of all Machines of a namespace together.
@@ -85,6 +87,27 @@ impl Hardware {
             devices: globs(spec.devices),
             priority_classes: globs(spec.priority_classes),
             overrides: spec.overrides,
+        }
+    }
+}
+
+/// By what Machines on KubeVirt may be placed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Whether an affinity may choose nodes and pods.
+    pub allows_affinity: bool,
+    /// Whether guests may be spread by constraints.
+    pub allows_topology_spread: bool,
+    /// Patterns for keys of taints that may be tolerated.
+    pub tolerations: Option<Vec<Glob>>,
+}
+
+impl Placement {
+    fn of(spec: PlacementPolicy) -> Self {
+        Self {
+            allows_affinity: spec.affinity.unwrap_or(true),
+            allows_topology_spread: spec.topology_spread.unwrap_or(true),
+            tolerations: globs(spec.tolerations),
         }
     }
 }
@@ -242,6 +265,7 @@ impl Policy {
             images,
             reclaim_policies,
             hardware,
+            placement,
             limits,
             quota,
         } = spec;
@@ -270,6 +294,7 @@ impl Policy {
             reclaim_policies: list(reclaim.allow, ReclaimPolicy::parse),
             default_reclaim_policy: reclaim.default.as_deref().and_then(ReclaimPolicy::parse),
             hardware: Hardware::of(hardware.unwrap_or_default()),
+            placement: Placement::of(placement.unwrap_or_default()),
             limits: Limits::of(&limits.unwrap_or_default()),
             quota: Quota::of(&quota.unwrap_or_default()),
         })

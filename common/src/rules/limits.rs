@@ -198,6 +198,7 @@ pub(crate) fn truncate_policy(spec: &mut Json<'_>, findings: &mut Findings) {
         ("hardware", "devices", "hardware.devices"),
         ("hardware", "overrides", "hardware.overrides"),
         ("hardware", "priorityClasses", "hardware.priorityClasses"),
+        ("placement", "tolerations", "placement.tolerations"),
     ] {
         if let Some(Json::List(list)) = spec.get_mut(field).and_then(|it| it.get_mut(list)) {
             truncate(list, FieldPath::field(path), POLICY_ITEMS_MAX, findings);

@@ -149,7 +149,8 @@ fn reclaim_policies(spec: &MachinePolicySpec, findings: &mut Findings) {
     }
 }
 
-/// Rule [`Code::InvalidPattern`] for names of templates, storage classes, images, volumes, devices and PriorityClasses.
+/// Rule [`Code::InvalidPattern`] for names of templates, storage classes, images, volumes, devices and PriorityClasses, and for keys
+/// of taints.
 fn patterns(spec: &MachinePolicySpec, findings: &mut Findings) {
     let templates = spec.templates.as_ref().and_then(|it| it.allow.as_ref());
     let classes = spec
@@ -161,9 +162,12 @@ fn patterns(spec: &MachinePolicySpec, findings: &mut Findings) {
     let hardware = spec.hardware.as_ref();
     let devices = hardware.and_then(|it| it.devices.as_ref());
     let priorities = hardware.and_then(|it| it.priority_classes.as_ref());
+    let placement = spec.placement.as_ref();
+    let taints = placement.and_then(|it| it.tolerations.as_ref());
     for (field, texts, names) in [
         ("hardware.devices", devices, Names::RESOURCES),
         ("hardware.priorityClasses", priorities, Names::OBJECTS),
+        ("placement.tolerations", taints, Names::RESOURCES),
         ("templates.allow", templates, Names::TEMPLATES),
         ("storageClasses.allow", classes, Names::OBJECTS),
         ("images.names", names, Names::OBJECTS),

@@ -149,6 +149,7 @@ pub const ALL: &[&[Rule]] = &[
     policies::hardware::RULES,
     policies::limits::RULES,
     policies::networks::RULES,
+    policies::placement::RULES,
     policies::quota::RULES,
     block::RULES,
 ];

@@ -122,14 +122,17 @@ pub(super) fn requested_tolerations<'a>(merged: &Merged<'a>) -> Leaf<&'a [Tolera
 fn tolerations(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
     let leaf = requested_tolerations(subject.merged);
     for (index, item) in leaf.value.into_iter().flatten().enumerate() {
-        let at = |field: &'static str| {
-            if leaf.path.is_from_user() {
-                FieldPath::item(TOLERATIONS, index, field)
-            } else {
-                leaf.path
-            }
-        };
+        let at = |field: &'static str| toleration_path(leaf.path, index, field);
         parts.tolerations.extend(toleration(item, at, findings));
+    }
+}
+
+/// The field of the toleration with this index, or the template that the list at `path` is from.
+pub(super) fn toleration_path(path: FieldPath, index: usize, field: &'static str) -> FieldPath {
+    if path.is_from_user() {
+        FieldPath::item(TOLERATIONS, index, field)
+    } else {
+        path
     }
 }
 

@@ -12,7 +12,7 @@ use common::api::machine::CloudInit;
 use common::api::normalized::{BLOCK_VERSION, Normalized, NormalizedGroup};
 use common::api::status::MachineStatus;
 use common::bounds::{LABELS_MAX, OBJECT_NAME_MAX, TEXT_MAX};
-use common::catalog::MachineRow;
+use common::catalog::{KubevirtNeeds, MachineRow};
 use common::glob::Glob;
 use common::names;
 use common::normalize::intent_hash;
@@ -90,6 +90,8 @@ pub struct CachedMachine {
     images: Names,
     /// Secrets that `spec.cloudInit` and the screen refer to.
     secrets: Names,
+    /// What it needs of the settings of KubeVirt; `None` on libvirt, and without a usable block.
+    pub kubevirt_needs: Option<KubevirtNeeds>,
     /// Set for Machines of the libvirt backend.
     pub binding: Option<Box<HostBinding>>,
     /// Whether anything has been made of it: its phase is beyond Pending, or it is bound to a host.
@@ -304,7 +306,9 @@ impl From<Machine> for CachedMachine {
                 devices: devices.collect(),
             })
         });
+        let on_kubevirt = machine.desired().filter(|_| binding.is_none());
         Self {
+            kubevirt_needs: on_kubevirt.map(KubevirtNeeds::from),
             binding,
             // The finalizer is added before the first object of the Machine is created.
             has_started: !is_pending

@@ -164,7 +164,7 @@ macro_rules! cacheable {
         }
     )+};
 }
-cacheable!(Secret, StorageClass, Network, Template, Image);
+cacheable!(Secret, Network, Template, Image);
 
 /// A Secret without its content.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -192,6 +192,36 @@ pub struct StorageClass {
     /// Whether its volumes can be enlarged.
     #[serde(default, deserialize_with = "lenient")]
     pub allow_volume_expansion: bool,
+    /// Whether it is marked as the class of claims that name none. No field of the object: read from its annotations,
+    /// which are pruned.
+    #[serde(default)]
+    pub is_default: bool,
+}
+
+/// What is read of all StorageClasses at once.
+#[derive(Debug)]
+pub struct StorageClassSummary {
+    /// `metadata.name`.
+    pub name: String,
+    /// Whether it is marked as the class of claims that name none.
+    pub is_default: bool,
+}
+
+impl Cacheable for StorageClass {
+    type Summary = StorageClassSummary;
+
+    fn summary(&self) -> StorageClassSummary {
+        StorageClassSummary {
+            name: self.name().to_owned(),
+            is_default: self.is_default,
+        }
+    }
+
+    fn prune(&mut self) {
+        let mut marks = names::DEFAULT_CLASS_ANNOTATIONS.iter();
+        self.is_default |= marks.any(|key| self.annotation(key) == Some("true"));
+        prune(&mut self.metadata);
+    }
 }
 resource!(
     StorageClass,

@@ -1,10 +1,13 @@
-//! Metrics of the KubeVirt backend: VirtualMachines by state, and how long volumes take.
+//! Metrics of the KubeVirt backend: VirtualMachines by state, settings of KubeVirt that Machines need and it lacks, and
+//! how long volumes take.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 
+use common::catalog::KubevirtSetting;
 use common::render::kubevirt::PRINTABLE_STATUSES;
 use controller_core::cache::Change;
+use controller_core::caches::Caches;
 use controller_core::metrics::{COUNT_INTERVAL, OTHER};
 use controller_core::objects::Meta as _;
 use k8s_openapi::jiff::Timestamp;
@@ -14,6 +17,7 @@ use crate::caches::KubeVirtCaches;
 use crate::objects::Claim;
 
 const VIRTUAL_MACHINES: &str = "kubevirt_operator_virtual_machines_total";
+const SETTINGS_MISSING: &str = "kubevirt_operator_kubevirt_settings_missing";
 const PROVISIONING: &str = "kubevirt_operator_storage_provisioning_duration_seconds";
 
 /// A volume takes seconds where storage is fast and minutes where it is copied.
@@ -29,6 +33,10 @@ pub fn describe() {
     metrics::describe_gauge!(
         VIRTUAL_MACHINES,
         "VirtualMachines of Machines by KubeVirt's state"
+    );
+    metrics::describe_gauge!(
+        SETTINGS_MISSING,
+        "Machines that need a setting which KubeVirt lacks"
     );
     metrics::describe_histogram!(
         PROVISIONING,
@@ -57,26 +65,67 @@ pub(crate) fn claim_changed(change: &Change<Claim>) {
     }
 }
 
-/// Counts the VirtualMachines of Machines by state, for as long as the process runs. A gauge that is counted
-/// anew cannot drift.
-pub async fn count(cluster: KubeVirtCaches) -> Result<(), Infallible> {
+/// Counts the VirtualMachines of Machines by state, and the Machines that need what KubeVirt lacks, for as long as the
+/// process runs. A gauge that is counted anew cannot drift.
+pub async fn count(caches: Caches, cluster: KubeVirtCaches) -> Result<(), Infallible> {
     let mut ticks = tokio::time::interval(COUNT_INTERVAL);
     // States that were shown once: they go to zero when no VirtualMachine is left in them.
-    let mut counts: BTreeMap<&'static str, f64> = BTreeMap::new();
+    let mut states: BTreeMap<&'static str, f64> = BTreeMap::new();
+    let mut before = BTreeMap::new();
     loop {
         ticks.tick().await;
-        for count in counts.values_mut() {
-            *count = 0.0;
+        count_states(&cluster, &mut states);
+        for (state, count) in &states {
+            gauge!(VIRTUAL_MACHINES, "status" => *state).set(*count);
         }
-        cluster.vms.for_each_summary(|_, vm| {
-            if let Some(state) = vm.state.as_deref() {
-                // States of a newer KubeVirt count as other: labels are of a known set.
-                let state = PRINTABLE_STATUSES.into_iter().find(|known| *known == state);
-                *counts.entry(state.unwrap_or(OTHER)).or_default() += 1.0;
+        let missing = missing_settings(&caches, &cluster);
+        for setting in KubevirtSetting::ALL {
+            let machines = missing.get(&setting).copied().unwrap_or(0);
+            gauge!(SETTINGS_MISSING, "setting" => setting.field()).set(machines);
+            if machines > 0 && !before.contains_key(&setting) {
+                let setting = setting.field();
+                tracing::warn!(
+                    setting,
+                    machines,
+                    "KubeVirt lacks a setting that Machines need"
+                );
             }
-        });
-        for (status, count) in &counts {
-            gauge!(VIRTUAL_MACHINES, "status" => *status).set(*count);
         }
+        before = missing;
     }
+}
+
+fn count_states(cluster: &KubeVirtCaches, counts: &mut BTreeMap<&'static str, f64>) {
+    for count in counts.values_mut() {
+        *count = 0.0;
+    }
+    cluster.vms.for_each_summary(|_, vm| {
+        if let Some(state) = vm.state.as_deref() {
+            // States of a newer KubeVirt count as other: labels are of a known set.
+            let state = PRINTABLE_STATUSES.into_iter().find(|known| *known == state);
+            *counts.entry(state.unwrap_or(OTHER)).or_default() += 1.0;
+        }
+    });
+}
+
+/// The settings that KubeVirt lacks, with the number of Machines that need them. None while its settings are not known.
+fn missing_settings(
+    caches: &Caches,
+    cluster: &KubeVirtCaches,
+) -> BTreeMap<KubevirtSetting, u32> {
+    let mut missing = BTreeMap::new();
+    let Some(kubevirt) = cluster.settings() else {
+        return missing;
+    };
+    let (mut classes, mut has_default) = (BTreeSet::new(), false);
+    caches.classes.for_each_summary(|_, class| {
+        classes.insert(class.name.clone());
+        has_default |= class.is_default;
+    });
+    let machines = caches.machines.state();
+    let on_kubevirt = machines.iter().filter_map(|it| it.kubevirt_needs.as_ref());
+    for setting in on_kubevirt.flat_map(|it| it.missing(&kubevirt, &classes, has_default)) {
+        *missing.entry(setting).or_default() += 1;
+    }
+    missing
 }

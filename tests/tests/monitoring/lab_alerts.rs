@@ -127,7 +127,10 @@ async fn alerts_fire_while_things_go_wrong_in_the_lab_and_are_resolved_afterward
     let with_image = json!({
         "template": "small", "disks": [{"name": "root", "size": "20Gi", "image": image}],
     });
+    let grows = json!({"template": "small", "resources": {"cpu": {"maxSockets": 4}}});
+    env.simulator.set_update_methods(&[]).await.unwrap();
     for (name, scenario, spec) in [
+        ("grows", Scenario::Happy, &grows),
         ("refused", Scenario::PodOverQuota, &small),
         ("unbound", Scenario::PvcPending, &small),
         ("wrong", Scenario::ImportFails, &with_image),
@@ -142,6 +145,8 @@ async fn alerts_fire_while_things_go_wrong_in_the_lab_and_are_resolved_afterward
         r#"kubevirt_operator_libvirt_pool_disks{host="alpha",pool="vms"} 1"#,
         r#"kubevirt_operator_machines_with_error{error_type="ImageImportFailed"} 1"#,
         r#"kubevirt_operator_machines_with_error{error_type="VMFailed"} 1"#,
+        r#"kubevirt_operator_kubevirt_settings_missing{setting="workloadUpdateMethods"} 1"#,
+        r#"kubevirt_operator_kubevirt_settings_missing{setting="permittedHostDevices"} 0"#,
     ];
     exports(&mut env.controller, &broken).await;
     let broken = scrape([&mut env.controller, &mut env.webhook]).await;
@@ -153,6 +158,8 @@ async fn alerts_fire_while_things_go_wrong_in_the_lab_and_are_resolved_afterward
         hosts.merge(host, &repaired).await.unwrap();
     }
     env.simulator.set_all(Scenario::Happy);
+    let methods = ["LiveMigrate"];
+    env.simulator.set_update_methods(&methods).await.unwrap();
     let leases = env.lab.objects(LEASE, OPERATOR_NAMESPACE);
     let taken = json!({"spec": {
         "holderIdentity": "another", "leaseDurationSeconds": 3600,
@@ -172,7 +179,8 @@ async fn alerts_fire_while_things_go_wrong_in_the_lab_and_are_resolved_afterward
         r#"kubevirt_operator_libvirt_host_allocated{host="alpha",resource="memory"} 1073741824"#,
         r#"kubevirt_operator_machines_with_error{error_type="ImageImportFailed"} 0"#,
         r#"kubevirt_operator_machines_with_error{error_type="VMFailed"} 0"#,
-        r#"kubevirt_operator_machines_total{phase="Running",template="small"} 3"#,
+        r#"kubevirt_operator_machines_total{phase="Running",template="small"} 4"#,
+        r#"kubevirt_operator_kubevirt_settings_missing{setting="workloadUpdateMethods"} 0"#,
     ];
     exports(&mut env.controller, &repaired).await;
     let repaired = scrape([&mut env.controller, &mut env.webhook]).await;
@@ -188,6 +196,7 @@ async fn alerts_fire_while_things_go_wrong_in_the_lab_and_are_resolved_afterward
         "input_series": samples(&periods),
         "promql_expr_test": [
             firing(36, &[
+                "KubeVirtSettingMissing",
                 "LibvirtHostFull",
                 "LibvirtHostUnreachable",
                 "LibvirtHostVolumesUnlisted",

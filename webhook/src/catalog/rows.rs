@@ -10,6 +10,7 @@ use common::catalog::{
     NodeRow, Policy, StorageClassRow, TemplateRow, VmSchema,
 };
 use common::mac::Mac;
+use common::names;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -23,12 +24,6 @@ use super::host::Host;
 use super::machine::{Machine, Spec};
 use super::node::Node;
 use super::table::RowSet;
-
-/// Annotations that mark the default class. Kubernetes still accepts the second, older one.
-const DEFAULT_CLASS_ANNOTATIONS: [&str; 2] = [
-    "storageclass.kubernetes.io/is-default-class",
-    "storageclass.beta.kubernetes.io/is-default-class",
-];
 
 /// Templates by name.
 pub(super) type Templates = HashMap<String, Arc<TemplateRow>>;
@@ -80,7 +75,7 @@ impl Class {
         let marked = |name: &&str| class.annotations().get(*name).is_some_and(|v| v == "true");
         Self {
             row: class_row(class),
-            default: DEFAULT_CLASS_ANNOTATIONS.iter().any(marked),
+            default: names::DEFAULT_CLASS_ANNOTATIONS.iter().any(marked),
             created: class.creation_timestamp().map(|time| time.0),
         }
     }

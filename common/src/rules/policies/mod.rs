@@ -4,6 +4,7 @@
 //! choices   backend, template, storage classes, hosts     images   what disks are filled with
 //! networks  cards and NetworkConfigurations               limits   sizes and numbers of one Machine
 //! hardware  dedicated CPUs, huge pages, devices, priorities
+//! placement tolerations, affinities, spreads
 //! quota     all Machines of the namespace together
 //! ```
 //! Each function reads one policy, and all policies of a namespace hold. A message names the policy and what it
@@ -16,4 +17,5 @@ mod images;
 pub(super) mod limits;
 mod message;
 pub(super) mod networks;
+pub(super) mod placement;
 pub(super) mod quota;

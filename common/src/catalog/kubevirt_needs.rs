@@ -1,0 +1,165 @@
+//! What a Machine needs of the settings of KubeVirt.
+
+use std::collections::BTreeSet;
+
+use super::KubevirtRow;
+use crate::api::normalized::Normalized;
+
+/// A setting that Machines may need, most of them of the `KubeVirt` object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KubevirtSetting {
+    /// The release that runs.
+    Version,
+    /// Devices that guests may have.
+    PermittedHostDevices,
+    /// How a change of a VirtualMachine reaches its guest.
+    RolloutStrategy,
+    /// Storage class of the state of guests.
+    StateStorageClass,
+    /// How guests get what only a new instance gives them.
+    UpdateMethods,
+}
+
+impl KubevirtSetting {
+    /// Every setting.
+    pub const ALL: [Self; 5] = [
+        Self::Version,
+        Self::PermittedHostDevices,
+        Self::RolloutStrategy,
+        Self::StateStorageClass,
+        Self::UpdateMethods,
+    ];
+
+    /// The field of the `KubeVirt` object.
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::Version => "observedKubeVirtVersion",
+            Self::PermittedHostDevices => "permittedHostDevices",
+            Self::RolloutStrategy => "vmRolloutStrategy",
+            Self::StateStorageClass => "vmStateStorageClass",
+            Self::UpdateMethods => "workloadUpdateMethods",
+        }
+    }
+}
+
+/// What a Machine on KubeVirt needs of these settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KubevirtNeeds {
+    /// Whether its vCPUs or its memory may grow while it runs.
+    grows: bool,
+    /// Whether EFI variables or the content of a TPM outlast its guest.
+    keeps_state: bool,
+    /// Names of its devices.
+    devices: Box<[Box<str>]>,
+}
+
+impl From<&Normalized> for KubevirtNeeds {
+    fn from(block: &Normalized) -> Self {
+        let (cpu, memory) = (&block.cpu, &block.memory);
+        let devices = block.devices().iter();
+        Self {
+            grows: cpu.max_sockets > cpu.sockets || memory.max_size > memory.size,
+            keeps_state: block.keeps_state(),
+            devices: devices
+                .map(|device| device.device_name.as_str().into())
+                .collect(),
+        }
+    }
+}
+
+impl KubevirtNeeds {
+    /// The settings that do not provide what the Machine needs. `classes`: names of the storage classes; `has_default`:
+    /// whether one of them is the default.
+    pub fn missing(
+        &self,
+        kubevirt: &KubevirtRow,
+        classes: &BTreeSet<String>,
+        has_default: bool,
+    ) -> impl Iterator<Item = KubevirtSetting> {
+        let keeps_nothing = match &kubevirt.state_class {
+            Some(class) => !classes.contains(class),
+            None => !has_default,
+        };
+        let mut devices = self.devices.iter();
+        let refuses = devices.any(|name| !kubevirt.devices.contains_key(&**name));
+        let is_missing = [
+            (KubevirtSetting::Version, kubevirt.is_too_old()),
+            (KubevirtSetting::PermittedHostDevices, refuses),
+            (
+                KubevirtSetting::RolloutStrategy,
+                self.grows && kubevirt.stages,
+            ),
+            (
+                KubevirtSetting::StateStorageClass,
+                self.keeps_state && keeps_nothing,
+            ),
+            (
+                KubevirtSetting::UpdateMethods,
+                self.grows && !kubevirt.migrates,
+            ),
+        ];
+        is_missing
+            .into_iter()
+            .filter_map(|(setting, is_missing)| is_missing.then_some(setting))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::choice::DeviceKind;
+
+    fn missing(needs: &KubevirtNeeds, kubevirt: &KubevirtRow, classes: &[&str]) -> Vec<&'static str> {
+        let names = classes.iter().map(|name| (*name).to_owned()).collect();
+        let missing = needs.missing(kubevirt, &names, classes.contains(&"default"));
+        missing.map(KubevirtSetting::field).collect()
+    }
+
+    #[test]
+    fn a_machine_lacks_only_settings_that_it_needs() {
+        let needs = KubevirtNeeds {
+            grows: true,
+            keeps_state: true,
+            devices: ["nvidia.com/T4".into()].into(),
+        };
+        let bare = KubevirtRow {
+            version: "v1.6.0".into(),
+            stages: true,
+            ..KubevirtRow::default()
+        };
+        let all = KubevirtSetting::ALL.map(KubevirtSetting::field);
+        assert_eq!(missing(&needs, &bare, &["fast"]), all);
+        assert_eq!(
+            missing(&KubevirtNeeds::default(), &bare, &[]),
+            ["observedKubeVirtVersion"]
+        );
+        let full = KubevirtRow {
+            version: "v1.9.0".into(),
+            migrates: true,
+            devices: [("nvidia.com/T4".to_owned(), DeviceKind::Pci)].into(),
+            ..KubevirtRow::default()
+        };
+        assert_eq!(missing(&needs, &full, &["default"]), [""; 0]);
+    }
+
+    #[test]
+    fn the_state_of_guests_needs_the_class_that_is_named_or_a_default() {
+        let needs = KubevirtNeeds {
+            keeps_state: true,
+            ..KubevirtNeeds::default()
+        };
+        for (named, classes, expected) in [
+            (None, &["fast"][..], true),
+            (None, &["fast", "default"], false),
+            (Some("fast"), &["fast"], false),
+            (Some("gone"), &["fast", "default"], true),
+        ] {
+            let kubevirt = KubevirtRow {
+                state_class: named.map(str::to_owned),
+                ..KubevirtRow::default()
+            };
+            let is_missing = !missing(&needs, &kubevirt, classes).is_empty();
+            assert_eq!(is_missing, expected, "{named:?} of {classes:?}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Taints, affinities and spreads that the policies of a namespace allow.
+
+use crate::catalog::Policy;
+use crate::code::Code;
+use crate::rules::rule::{Check, Governed, rules};
+use crate::rules::{affinity, placement};
+use crate::violation::{Findings, Kind, Violation};
+
+use super::message::{allows, names_of};
+
+rules! {
+    "policies" Check::Policy(tolerations), on MACHINES, Always {
+        Refuse TolerationNotAllowed = "A MachinePolicy does not allow the toleration of the Machine."
+            because "A taint keeps guests away from nodes that are for others, such as those of the control plane."
+            fix "Drop the toleration, or name a taint that the message lists."
+            crd Nothing,
+    }
+    "policies" Check::Policy(terms), on MACHINES, Always {
+        Refuse AffinityNotAllowed = "A MachinePolicy does not allow the affinity or the spread of the Machine."
+            because "Guests that choose their nodes, or are spread over them, leave the scheduler less room for the guests of others."
+            fix "Drop the field. Machines of one namespace are kept apart by `placement.antiAffinityGroup`, which is always allowed."
+            crd Nothing,
+    }
+}
+
+/// Rule [`Code::TolerationNotAllowed`]. A toleration without a key tolerates every taint.
+fn tolerations(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+    let Some(patterns) = &policy.placement.tolerations else {
+        return;
+    };
+    let leaf = placement::requested_tolerations(machine.merged);
+    for (index, item) in leaf.value.into_iter().flatten().enumerate() {
+        let key = item.key.as_deref().unwrap_or_default();
+        if patterns.iter().any(|pattern| pattern.matches(key)) {
+            continue;
+        }
+        let path = placement::toleration_path(leaf.path, index, "key");
+        let allowed = allows(policy, key, names_of(patterns, &[]));
+        let code = Code::TolerationNotAllowed;
+        findings.deny(if key.is_empty() {
+            let detail = format!("without a key every taint is tolerated; {allowed}");
+            Violation::new(path, code, Kind::Required, detail)
+        } else {
+            Violation::new(path, code, Kind::Forbidden, allowed).text(key)
+        });
+    }
+}
+
+/// Rule [`Code::AffinityNotAllowed`].
+fn terms(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+    let affinity = affinity::requested_affinity(machine.merged);
+    let spread = affinity::requested_spread(machine.merged);
+    let allowed = &policy.placement;
+    for (path, is_requested, is_allowed, what, instead) in [
+        (
+            affinity.path,
+            affinity.value.is_some(),
+            allowed.allows_affinity,
+            "affinity",
+            "nodeSelector selects nodes, and placement.antiAffinityGroup keeps Machines apart",
+        ),
+        (
+            spread.path,
+            spread.value.is_some_and(|list| !list.is_empty()),
+            allowed.allows_topology_spread,
+            "topologySpreadConstraints",
+            "placement.antiAffinityGroup keeps Machines apart",
+        ),
+    ] {
+        if is_requested && !is_allowed {
+            let policy = &policy.name;
+            let detail = format!("policy '{policy}' allows no {what}; {instead}");
+            let code = Code::AffinityNotAllowed;
+            findings.deny(Violation::new(path, code, Kind::Forbidden, detail));
+        }
+    }
+}
