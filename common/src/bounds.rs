@@ -106,6 +106,8 @@ pub const POLICY_ITEMS_MAX: usize = 256;
 pub const VLAN_RANGE_MAX: usize = 9;
 /// Most machine types that a libvirt host reports; QEMU 10 has 120 on x86.
 pub const MACHINE_TYPES_MAX: usize = 512;
+/// Most CPU models in the status of a `LibvirtHost`. QEMU 9 has about 90 for x86-64.
+pub const CPU_MODELS_MAX: usize = 512;
 /// Most deleted Machines whose domain a libvirt host could not remove yet.
 pub const TOMBSTONES_MAX: usize = 1024;
 /// Most volumes of deleted Machines that the status of a libvirt host lists: 1024 entries are below half of what etcd

@@ -380,6 +380,9 @@ async fn permit(env: &Environment) -> Result<()> {
 #[tokio::test]
 async fn hardware_of_a_node_is_judged_at_the_prompt_and_given_to_the_guest() {
     let env = Environment::with_best_crds().await;
+    // USB devices and dedicated CPUs are behind gates in every release.
+    let gates = ["HostDevices", "CPUManager"];
+    env.simulator.install(9, &gates).await.unwrap();
     permit(&env).await.unwrap();
     let (machines, kubectl) = (env.machines(), env.lab.kubectl());
     let equipped = |device: &str, class: &str| {
@@ -387,7 +390,10 @@ async fn hardware_of_a_node_is_judged_at_the_prompt_and_given_to_the_guest() {
             "db",
             &json!({
                 "template": "small",
-                "devices": [{"name": "gpu", "deviceName": device}],
+                "devices": [
+                    {"name": "gpu", "deviceName": device},
+                    {"name": "token", "deviceName": "kubevirt.io/token"},
+                ],
                 "resources": {"cpu": {"model": "Skylake-Server", "dedicated": true}, "memory": {"hugepages": "2Mi"}},
                 "placement": {"priorityClassName": class},
             }),
@@ -408,7 +414,7 @@ async fn hardware_of_a_node_is_judged_at_the_prompt_and_given_to_the_guest() {
     assert_eq!(accepted.code, 0, "{}", accepted.stderr);
     assert_eq!(
         accepted.stderr.matches("[NotOfferedByNodes]").count(),
-        4,
+        5,
         "{}",
         accepted.stderr
     );
@@ -420,7 +426,7 @@ async fn hardware_of_a_node_is_judged_at_the_prompt_and_given_to_the_guest() {
         waits.await.unwrap()
     };
     waits("node affinity/selector").await;
-    waits("It needs a node with the CPU model Skylake-Server, dedicated CPUs, huge pages of 2Mi, the device nvidia.com/A100.").await;
+    waits("It needs a node with the CPU model Skylake-Server, dedicated CPUs, huge pages of 2Mi, the device nvidia.com/A100, the device kubevirt.io/token.").await;
 
     let labels = [
         "label",
@@ -431,7 +437,7 @@ async fn hardware_of_a_node_is_judged_at_the_prompt_and_given_to_the_guest() {
     ];
     kubectl.run(&labels).await.unwrap().ok().unwrap();
     waits("Insufficient nvidia.com/A100").await;
-    let offers = json!({"hugepages-2Mi": "4Gi", "nvidia.com/A100": "1"});
+    let offers = json!({"hugepages-2Mi": "4Gi", "nvidia.com/A100": "1", "kubevirt.io/token": "1"});
     env.set_allocatable("node-2", &offers).await;
     let runs = machines.until_phase("db", "Running").await.unwrap();
     assert_eq!(runs["status"]["nodeName"], "node-2");
@@ -439,6 +445,8 @@ async fn hardware_of_a_node_is_judged_at_the_prompt_and_given_to_the_guest() {
     let domain = &instance["spec"]["domain"];
     let gpu = json!([{"name": "gpu", "deviceName": "nvidia.com/A100"}]);
     assert_eq!(domain["devices"]["gpus"], gpu);
+    let token = json!([{"name": "token", "deviceName": "kubevirt.io/token"}]);
+    assert_eq!(domain["devices"]["hostDevices"], token);
     assert_eq!(domain["cpu"]["dedicatedCpuPlacement"], true);
     assert_eq!(domain["cpu"]["model"], "Skylake-Server");
     assert_eq!(domain["memory"]["hugepages"]["pageSize"], "2Mi");
@@ -451,9 +459,15 @@ async fn hardware_of_a_node_is_judged_at_the_prompt_and_given_to_the_guest() {
     assert_eq!(changed.code, 0, "{}", changed.stderr);
     let announced = changed.stderr.matches("[RestartRequired]").count();
     assert_eq!(announced, 5, "{}", changed.stderr);
+    assert!(
+        changed.stderr.contains("spec.devices: "),
+        "{}",
+        changed.stderr
+    );
+    // One line announces both devices.
     let pending = machines.until("db", "to have pending changes", |machine| {
         let list = machine["status"]["pendingChanges"].as_array();
-        list.is_some_and(|list| list.len() == announced)
+        list.is_some_and(|list| list.len() == announced + 1)
     });
     let pending = pending.await.unwrap();
     for change in pending["status"]["pendingChanges"].as_array().unwrap() {

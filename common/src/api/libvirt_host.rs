@@ -13,7 +13,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::cel;
-use super::choice::{CpuMode, HostNetworkType, Provisioning, VirtType, VolumeFormat};
+use super::choice::{
+    Choice as _, CpuMode, HostNetworkType, HugepageSize, Provisioning, VirtType, VolumeFormat,
+};
 use super::host_limits::HostLimits;
 use super::left_volumes::{KeptVolume, Tombstone};
 use super::lenient::{or_absent, readable_items};
@@ -407,6 +409,23 @@ pub struct LibvirtHostStatus {
     )]
     #[schemars(length(max = bounds::MACHINE_TYPES_MAX), inner(length(max = bounds::NAME_MAX)), extend("x-kubernetes-list-type" = "set"))]
     pub machine_types: Vec<String>,
+    /// CPU models that guests can have with the virtType of the host, with host-model and the like, at most 512. Absent
+    /// if the host does not say.
+    #[serde(
+        default,
+        deserialize_with = "readable_items",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(length(max = bounds::CPU_MODELS_MAX), inner(length(max = bounds::CPU_MODEL_MAX)), extend("x-kubernetes-list-type" = "set"))]
+    pub cpu_models: Vec<String>,
+    /// Sizes of the huge pages that the host has, whether guests have them or not. Absent if the host does not say.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(length(max = HugepageSize::ALL.len()), extend("x-kubernetes-list-type" = "set"))]
+    pub hugepages: Option<Vec<HugepageSize>>,
     /// Firmware other than BIOS that the host can boot guests with.
     #[serde(
         default,

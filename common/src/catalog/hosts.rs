@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::ipam::Ipam;
 use super::kept::KeptByNamespace;
-use crate::api::choice::VirtType;
+use crate::api::choice::{HugepageSize, VirtType};
 use crate::api::libvirt_host::{HostNetwork, HostResources, LibvirtHostSpec, SharedStorage};
 use crate::api::machine::Image;
 use crate::api::network::NetworkConfigurationSpec;
@@ -63,6 +63,10 @@ pub struct HostRow {
     pub devices: BTreeMap<String, usize>,
     /// Whether it emulates TPMs; `None` before the host was reached for the first time.
     pub tpm: Option<bool>,
+    /// CPU models that its guests can have; empty: not known.
+    pub cpu_models: BTreeSet<String>,
+    /// Sizes of the huge pages that it has; `None`: not known.
+    pub hugepages: Option<Vec<HugepageSize>>,
     /// Prefixes of URLs that it fetches images from; `None`: any that leads to a public address.
     pub image_sources: Option<Vec<String>>,
     /// Storage classes whose pools other hosts have as well.
@@ -105,6 +109,8 @@ impl HostRow {
             dedicated_cpus,
             devices: devices.map(|(count, name)| (name, count)).collect(),
             tpm: None,
+            cpu_models: BTreeSet::new(),
+            hugepages: None,
             image_sources: spec.image_sources,
             shared_storage,
             takes_machines,
@@ -130,6 +136,13 @@ impl HostRow {
             }
             Need::Images => self.image_pool,
             Need::Tpm => self.tpm != Some(false),
+            Need::CpuModel(model) => {
+                self.cpu_models.is_empty() || self.cpu_models.contains(&**model)
+            }
+            Need::Hugepages(size) => {
+                let sizes = self.hugepages.as_ref();
+                sizes.is_none_or(|sizes| sizes.contains(size))
+            }
             Need::ExistingVolumes(namespace) => self.existing_volumes.contains(&**namespace),
             Need::DedicatedCpus(count) => self.dedicated_cpus >= *count,
             Need::Devices { name, count } => self.devices.get(&**name) >= Some(count),
@@ -156,6 +169,10 @@ pub enum Need<'a> {
     Images,
     /// Emulation of a TPM 2.0.
     Tpm,
+    /// A CPU model, or a way to take that of the host.
+    CpuModel(Cow<'a, str>),
+    /// Huge pages of a size.
+    Hugepages(HugepageSize),
     /// A pool with existing volumes for the Machines of a namespace.
     ExistingVolumes(Cow<'a, str>),
     /// CPUs for its vCPUs alone.
@@ -181,6 +198,11 @@ impl<'a> Need<'a> {
     /// A storage class.
     pub fn class(name: &'a str) -> Self {
         Self::Class(name.into())
+    }
+
+    /// A CPU model.
+    pub fn cpu_model(name: &'a str) -> Self {
+        Self::CpuModel(name.into())
     }
 
     /// Existing volumes for a namespace.
@@ -234,6 +256,8 @@ impl fmt::Display for Need<'_> {
             } => write!(f, "VLAN {vlan} on network '{bridge}'"),
             Self::Images => f.write_str("an imagePool"),
             Self::Tpm => f.write_str("an emulated TPM"),
+            Self::CpuModel(model) => write!(f, "the CPU model '{model}'"),
+            Self::Hugepages(size) => write!(f, "huge pages of {size}"),
             Self::ExistingVolumes(namespace) => {
                 write!(f, "existing volumes for namespace '{namespace}'")
             }

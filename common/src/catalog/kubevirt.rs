@@ -77,6 +77,14 @@ pub const DECLARATIVE_HOTPLUG: Feature = Feature {
     general: None,
 };
 
+/// Another network of a card that a running guest has.
+pub const LIVE_UPDATE_NETWORK: Feature = Feature {
+    gate: "LiveUpdateNADRef",
+    since: Release(1, 8),
+    beta: None,
+    general: Some(Release(1, 9)),
+};
+
 /// The size of a volume that has grown, in the guest that has it. A running guest gets it at once. Without the feature, a
 /// block volume has it at the next start of the guest, and a volume with a file system, on which the disk is a file, keeps
 /// its size in the guest.

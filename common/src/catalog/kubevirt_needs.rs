@@ -109,7 +109,11 @@ mod tests {
     use super::*;
     use crate::api::choice::DeviceKind;
 
-    fn missing(needs: &KubevirtNeeds, kubevirt: &KubevirtRow, classes: &[&str]) -> Vec<&'static str> {
+    fn missing(
+        needs: &KubevirtNeeds,
+        kubevirt: &KubevirtRow,
+        classes: &[&str],
+    ) -> Vec<&'static str> {
         let names = classes.iter().map(|name| (*name).to_owned()).collect();
         let missing = needs.missing(kubevirt, &names, classes.contains(&"default"));
         missing.map(KubevirtSetting::field).collect()

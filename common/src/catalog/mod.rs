@@ -40,7 +40,7 @@ pub use self::kept::{
     usage_of_namespace,
 };
 pub use self::kubevirt::{
-    DECLARATIVE_HOTPLUG, EXPAND_DISKS, Feature, HOST_DEVICES, KubevirtRow, Lacking,
+    DECLARATIVE_HOTPLUG, EXPAND_DISKS, Feature, HOST_DEVICES, KubevirtRow, LIVE_UPDATE_NETWORK, Lacking,
     OLDEST_KUBEVIRT, Release, VIDEO_CONFIG,
 };
 pub use self::kubevirt_needs::{KubevirtNeeds, KubevirtSetting};

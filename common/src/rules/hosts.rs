@@ -65,6 +65,14 @@ rules! {
             because "Each vCPU, up to `maxSockets`, has a CPU of the host for itself. The machine would stay Pending."
             fix "Ask for fewer vCPUs, drop `dedicated`, or add CPUs to `dedicatedCpus` of a LibvirtHost."
             crd Nothing,
+        Refuse CpuModelNotOffered = "The Machine asks for a CPU model that guests of no LibvirtHost can have."
+            because "A host without the model refuses to start the guest. The machine would stay Pending."
+            fix "Take a model that the message lists, or drop `model`. `status.cpuModels` of a LibvirtHost has all of its models."
+            crd Nothing,
+        Refuse HugepagesNotOffered = "The Machine asks for huge pages of a size that no LibvirtHost has."
+            because "A host without such pages refuses to start the guest. The machine would stay Pending."
+            fix "Take a size that the message lists, drop `hugepages`, or reserve huge pages on a host."
+            crd Nothing,
         Refuse NoHostFits = "Each requirement of the Machine is met by some LibvirtHost, and all of them by none."
             because "A machine runs on one host, with that host's pools and bridges; it would stay Pending."
             fix "Take what one host has, as the message lists, or extend a LibvirtHost. A machine that is bound to a host stays there."
@@ -128,7 +136,7 @@ impl Requirement<'_> {
 
 /// Rules [`Code::NoLibvirtHost`], [`Code::NoHostSelected`], [`Code::NetworkNotOffered`],
 /// [`Code::NoImagePool`], [`Code::TpmNotOffered`], [`Code::VolumesNotOffered`], [`Code::ImageSourceNotAllowed`], [`Code::DeviceNotOffered`],
-/// [`Code::DedicatedCpusNotOffered`], [`Code::NoHostFits`] and [`Code::HypervEmulated`].
+/// [`Code::DedicatedCpusNotOffered`], [`Code::CpuModelNotOffered`], [`Code::HugepagesNotOffered`], [`Code::NoHostFits`] and [`Code::HypervEmulated`].
 fn hosts(lookup: &Lookup<'_>, classes: &mut BTreeMap<String, String>, findings: &mut Findings) {
     if lookup.is_on_libvirt() {
         let guest = Guest {
@@ -289,6 +297,8 @@ fn requirements<'a>(
     requirements.extend(images::requirements(merged));
     requirements.extend(devices::requirements(merged));
     requirements.extend(devices::dedicated_cpus(merged));
+    requirements.extend(devices::cpu_model(merged));
+    requirements.extend(devices::hugepages(merged));
     requirements.extend(state::requested_tpm(merged).map(|_| Requirement {
         need: Need::Tpm,
         path: state::tpm_path(merged),
@@ -329,7 +339,9 @@ pub(super) fn needs_of<'a>(
         .and_then(|it| usize::try_from(it).ok());
     let cpus = cpus.map(Need::DedicatedCpus);
     let needs = classes.chain(networks).chain(images).chain(devices);
-    let needs = needs.chain(cpus);
+    let model = block.cpu_model().map(Need::cpu_model);
+    let pages = block.hugepages().map(Need::Hugepages);
+    let needs = needs.chain(cpus).chain(model).chain(pages);
     needs.chain(tpm).chain(existing).collect()
 }
 
@@ -400,6 +412,8 @@ fn not_offered(requirement: &Requirement<'_>, hosts: &[Arc<HostRow>], findings: 
         Need::Devices { name, count } => {
             devices::not_offered(requirement, (name, *count), hosts, findings);
         }
+        Need::CpuModel(model) => devices::model_not_offered(requirement, model, hosts, findings),
+        Need::Hugepages(size) => devices::pages_not_offered(requirement, *size, hosts, findings),
         Need::Source(_) => images::source_not_allowed(requirement, hosts, findings),
     }
 }
@@ -471,6 +485,8 @@ fn no_host_fits(
         Need::Class(_)
         | Need::Network { .. }
         | Need::Devices { .. }
+        | Need::CpuModel(_)
+        | Need::Hugepages(_)
         | Need::Source(_)
         | Need::ExistingVolumes(_) => requirement.fault(Code::NoHostFits, Kind::Invalid, detail),
     };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use common::api::choice::{Backend, DeviceKind, TemplateSource};
+use common::api::choice::{Backend, DeviceKind, HugepageSize, TemplateSource};
 use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use common::api::machine_image::MachineImageSpec;
 use common::api::machine_policy::MachinePolicySpec;
@@ -153,6 +153,11 @@ struct Host {
     allocated: Option<HostResources>,
     /// Of its status.
     tpm: Option<bool>,
+    /// Of its status.
+    #[serde(default, rename = "cpuModels")]
+    cpu_models: BTreeSet<String>,
+    /// Of its status.
+    hugepages: Option<Vec<HugepageSize>>,
 }
 
 #[derive(Deserialize)]
@@ -218,6 +223,8 @@ impl From<Cluster> for StaticCatalog {
                 .map(|(name, host)| {
                     let mut row = HostRow::new(name, host.labels, host.spec, host.allocatable);
                     row.tpm = host.tpm;
+                    row.cpu_models = host.cpu_models;
+                    row.hugepages = host.hugepages;
                     row.allocated = host.allocated;
                     Arc::new(row)
                 })

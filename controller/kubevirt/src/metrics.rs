@@ -109,10 +109,7 @@ fn count_states(cluster: &KubeVirtCaches, counts: &mut BTreeMap<&'static str, f6
 }
 
 /// The settings that KubeVirt lacks, with the number of Machines that need them. None while its settings are not known.
-fn missing_settings(
-    caches: &Caches,
-    cluster: &KubeVirtCaches,
-) -> BTreeMap<KubevirtSetting, u32> {
+fn missing_settings(caches: &Caches, cluster: &KubeVirtCaches) -> BTreeMap<KubevirtSetting, u32> {
     let mut missing = BTreeMap::new();
     let Some(kubevirt) = cluster.settings() else {
         return missing;

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use common::api::choice::{FirmwareType, MachineType};
+use common::api::choice::{FirmwareType, MachineType, VirtType};
 use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use common::api::normalized::Normalized;
 use common::names::LABEL_ZONE;
@@ -159,6 +159,7 @@ fn fits(
     }
     existing(namespace, block, &host.spec, snapshot)?;
     hardware(block, &snapshot.info)?;
+    processor_and_pages(block, host.spec.virt_type, &snapshot.info)?;
     devices(block, host)?;
     if makes_volumes {
         space(block, &host.spec, snapshot)?;
@@ -241,6 +242,29 @@ fn hardware(block: &Normalized, info: &HostInfo) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether the host has the CPU model and the huge pages, as far as it says what it has.
+fn processor_and_pages(
+    block: &Normalized,
+    virt_type: VirtType,
+    info: &HostInfo,
+) -> Result<(), String> {
+    let known = info.cpu_models.get(&virt_type);
+    let known = known.filter(|models| !models.is_empty());
+    if let (Some(model), Some(known)) = (block.cpu_model(), known)
+        && !known.iter().any(|it| it == model)
+    {
+        return Err(format!(
+            "its guests cannot have the CPU model {model} with virtType {virt_type}"
+        ));
+    }
+    if let (Some(size), Some(known)) = (block.hugepages(), &info.hugepages)
+        && !known.contains(&size)
+    {
+        return Err(format!("has no huge pages of {size}"));
+    }
+    Ok(())
+}
+
 /// Whether the host has the devices left that the Machine is to have for itself.
 fn devices(block: &Normalized, host: &Candidate) -> Result<(), String> {
     for (name, count) in block.device_counts() {
@@ -312,7 +336,7 @@ fn classes(block: &Normalized) -> BTreeSet<&str> {
 
 #[cfg(test)]
 mod tests {
-    use common::api::choice::{DeviceKind, GroupScope};
+    use common::api::choice::{DeviceKind, GroupScope, HugepageSize};
     use common::api::libvirt_host::HostDevices;
     use common::api::normalized::{
         NormalizedDevice, NormalizedGroup, NormalizedHardware, NormalizedPlacement,
@@ -353,6 +377,11 @@ mod tests {
             devices_left: BTreeMap::new(),
             groups: vec![],
         }
+    }
+
+    /// What the host reports of itself.
+    fn info(host: &mut Candidate) -> &mut HostInfo {
+        &mut Arc::make_mut(host.snapshot.as_mut().unwrap()).info
     }
 
     fn dedicated() -> NormalizedHardware {
@@ -449,7 +478,29 @@ mod tests {
                 .unwrap_err()
                 .contains("create one")
         );
-        let table: [(&str, Change); 18] = [
+        let table: [(&str, Change); 20] = [
+            (
+                "its guests cannot have the CPU model Haswell with virtType qemu",
+                |block, host| {
+                    block.hardware = Some(NormalizedHardware {
+                        cpu_model: Some("Haswell".into()),
+                        ..NormalizedHardware::default()
+                    });
+                    host.spec.virt_type = VirtType::Qemu;
+                    let models = [
+                        (VirtType::Kvm, vec!["Haswell".to_owned()]),
+                        (VirtType::Qemu, vec!["qemu64".to_owned()]),
+                    ];
+                    info(host).cpu_models = models.into();
+                },
+            ),
+            ("has no huge pages of 1Gi", |block, host| {
+                block.hardware = Some(NormalizedHardware {
+                    hugepages: Some(HugepageSize::Gibi1),
+                    ..NormalizedHardware::default()
+                });
+                info(host).hugepages = Some(vec![HugepageSize::Mebi2]);
+            }),
             ("cannot be reached (no route)", |_, host| {
                 host.snapshot = Err("no route".into());
             }),

@@ -32,6 +32,8 @@ impl Host {
         let status = self.status.unwrap_or_default();
         let mut row = HostRow::new(name, labels, self.spec?, status.allocatable);
         row.tpm = status.tpm;
+        row.cpu_models = status.cpu_models.into_iter().collect();
+        row.hugepages = status.hugepages;
         row.allocated = status.allocated;
         row.kept = kept_by_namespace(&status.kept_volumes);
         Some(Arc::new(row))

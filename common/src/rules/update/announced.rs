@@ -4,7 +4,9 @@ use std::fmt::Display;
 
 use crate::api::choice::Backend;
 use crate::api::normalized::Normalized;
-use crate::catalog::{DECLARATIVE_HOTPLUG, EXPAND_DISKS, KubevirtRow};
+use crate::catalog::{
+    DECLARATIVE_HOTPLUG, EXPAND_DISKS, KubevirtRow, LIVE_UPDATE_NETWORK, Lacking,
+};
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::{Item, Named};
@@ -23,6 +25,8 @@ pub(super) struct Warnings<'f> {
     pub(super) runs: Normalized,
     /// When the running guest has more vCPUs or memory that it can take.
     growth: When,
+    /// When the running guest has what else KubeVirt applies by a live migration.
+    migration: When,
     findings: &'f mut Findings,
 }
 
@@ -39,13 +43,29 @@ enum When {
 /// The time that only a restart brings.
 const AT_RESTART: &str = "at the next restart";
 
+/// When KubeVirt gives the running guest what takes a live migration.
+fn time_of_migration(update: &Update<'_>) -> When {
+    Obstacle::of(update).map_or(When::IfBackendCan, |obstacle| When::Later(obstacle.when()))
+}
+
 /// When KubeVirt gives the running guest more vCPUs or memory.
 fn time_of_growth(update: &Update<'_>, new: &Normalized) -> When {
-    match Obstacle::of(update) {
-        Some(obstacle) => When::Later(obstacle.when()),
-        None if growth::is_certain(update, new) => When::AtOnce,
-        None => When::IfBackendCan,
+    match time_of_migration(update) {
+        When::IfBackendCan if growth::is_certain(update, new) => When::AtOnce,
+        when => when,
     }
+}
+
+/// Why KubeVirt gives a card of a running guest no other network; `None`: it does, or that is not known.
+fn network_obstacle(kubevirt: Option<&KubevirtRow>) -> Option<String> {
+    Some(match kubevirt?.lacks(&LIVE_UPDATE_NETWORK)? {
+        Lacking::Release(since) => {
+            format!("{AT_RESTART}, because KubeVirt can change it live since {since} only")
+        }
+        Lacking::Gate(gate) => {
+            format!("{AT_RESTART}, because the feature gate {gate} of KubeVirt is not enabled")
+        }
+    })
 }
 
 impl<'f> Warnings<'f> {
@@ -56,6 +76,7 @@ impl<'f> Warnings<'f> {
             kubevirt: update.kubevirt,
             runs: running(update.old, update.guest),
             growth: time_of_growth(update, new),
+            migration: time_of_migration(update),
             findings,
         }
     }
@@ -77,6 +98,10 @@ impl<'f> Warnings<'f> {
         match (self.backend, field) {
             (Backend::Libvirt, _) => When::AtOnce,
             (Backend::Kubevirt, Field::Sockets | Field::MemorySize) => self.growth.clone(),
+            (Backend::Kubevirt, Field::NicNetwork) => {
+                network_obstacle(self.kubevirt).map_or_else(|| self.migration.clone(), When::Later)
+            }
+            (Backend::Kubevirt, Field::Nic) => self.migration.clone(),
             (Backend::Kubevirt, _) => match self.offers(field) {
                 Some(true) => When::AtOnce,
                 Some(false) => When::Later(AT_RESTART.to_owned()),

@@ -1,9 +1,10 @@
 //! What a host reports of itself and of its objects.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 use common::address::Cidr;
+use common::api::choice::{HugepageSize, VirtType};
 use common::mac::Mac;
 use common::pci::PciAddress;
 use common::render::libvirt::Reference;
@@ -25,6 +26,11 @@ pub(crate) struct HostInfo {
     pub memory: u64,
     /// Names that a definition may use, canonical ones and aliases.
     pub machine_types: Vec<String>,
+    /// CPU models that guests can have, with `host-model` and the like, by how the guests are run. What is missing is not
+    /// known.
+    pub cpu_models: BTreeMap<VirtType, Vec<String>>,
+    /// Sizes of the huge pages that it has; `None`: not known.
+    pub hugepages: Option<Vec<HugepageSize>>,
     pub efi: bool,
     pub secure_boot: bool,
     /// Whether it emulates a TPM 2.0.

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::net::Ipv4Addr;
 
 use common::address::Cidr;
+use common::api::choice::{Choice as _, HugepageSize};
 use common::render::libvirt::{
     Reference, pci_devices, pinned_cpus, references, written_references,
 };
@@ -122,6 +123,45 @@ pub(super) fn guest_hardware(capabilities: &str) -> Result<GuestHardware> {
         // libvirt 9.0 lists the backend if swtpm and swtpm_setup are installed.
         tpm: tpm.is_some_and(|it| offers(it, "backendModel", "emulator")),
     })
+}
+
+/// The CPU models that guests can have, and the ways to take that of the host, of the capabilities of a domain. Sorted.
+pub(super) fn cpu_models(capabilities: &str) -> Result<Vec<String>> {
+    let document = parse(capabilities)?;
+    let cpu = child(document.root_element(), "cpu");
+    let modes = cpu.into_iter().flat_map(|cpu| cpu.children());
+    let mut found = BTreeSet::new();
+    for mode in modes.filter(|it| it.attribute("supported") == Some("yes")) {
+        if mode.attribute("name") == Some("custom") {
+            let usable = mode.children();
+            let usable = usable.filter(|it| it.attribute("usable") == Some("yes"));
+            found.extend(usable.filter_map(|it| it.text()).map(str::to_owned));
+        } else {
+            found.extend(mode.attribute("name").map(str::to_owned));
+        }
+    }
+    Ok(found.into_iter().collect())
+}
+
+/// The sizes of huge pages of which a host has any, of its capabilities; `None`: they do not say.
+pub(super) fn hugepages(capabilities: &str) -> Result<Option<Vec<HugepageSize>>> {
+    let document = parse(capabilities)?;
+    let cells = document.descendants();
+    let counts: Vec<_> = cells
+        .filter(|it| it.has_tag_name("cell"))
+        .flat_map(|it| it.children())
+        .filter(|it| it.has_tag_name("pages"))
+        .collect();
+    let has = |size: HugepageSize| {
+        let kib = (size.bytes().get() / 1024).to_string();
+        counts.iter().any(|pages| {
+            let of_size = pages.attribute("unit") == Some("KiB")
+                && pages.attribute("size") == Some(kib.as_str());
+            of_size && pages.text().is_some_and(|count| count.trim() != "0")
+        })
+    };
+    let sizes = HugepageSize::ALL.iter().copied().filter(|size| has(*size));
+    Ok((!counts.is_empty()).then(|| sizes.collect()))
 }
 
 /// The security models of a host that confine a guest, of its capabilities. The model `dac` changes owners of files only.
@@ -364,6 +404,39 @@ mod tests {
             DhcpServer::default(),
             "no server"
         );
+    }
+
+    #[test]
+    fn a_host_has_usable_models_supported_modes_and_pages_that_it_has() {
+        let domain = "<domainCapabilities><cpu>
+             <mode name='host-passthrough' supported='no'/>
+             <mode name='maximum' supported='yes'><enum name='maximumMigratable'><value>on</value></enum></mode>
+             <mode name='host-model' supported='yes'><model fallback='forbid'>EPYC</model></mode>
+             <mode name='custom' supported='yes'>
+               <model usable='no' vendor='Intel'>Skylake-Server</model>
+               <model usable='yes' vendor='unknown'>qemu64</model><model usable='yes'>Nehalem</model>
+             </mode></cpu></domainCapabilities>";
+        let models = cpu_models(domain).unwrap();
+        assert_eq!(models, ["Nehalem", "host-model", "maximum", "qemu64"]);
+        assert_eq!(cpu_models("<domainCapabilities/>").unwrap(), [""; 0]);
+        let host = |cells: &str| {
+            let text = format!(
+                "<capabilities><host><cpu><pages unit='KiB' size='1048576'/></cpu>
+                 <topology><cells>{cells}</cells></topology></host></capabilities>"
+            );
+            hugepages(&text).unwrap()
+        };
+        let cell = |count: u32| {
+            format!(
+                "<cell id='0'><pages unit='KiB' size='4'>99</pages>
+                 <pages unit='KiB' size='2048'>{count}</pages>
+                 <pages unit='KiB' size='1048576'>0</pages></cell>"
+            )
+        };
+        let both = cell(0) + &cell(512);
+        assert_eq!(host(&both), Some(vec![HugepageSize::Mebi2]));
+        assert_eq!(host(&cell(0)), Some(vec![]));
+        assert_eq!(host("<cell id='0'/>"), None);
     }
 
     #[test]

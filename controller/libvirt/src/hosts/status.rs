@@ -139,6 +139,9 @@ fn describe(
     status.libvirt_version = Some(info.libvirt_version.clone());
     status.hypervisor_version = Some(info.hypervisor_version.clone());
     status.machine_types.clone_from(&info.machine_types);
+    let models = info.cpu_models.get(&input.spec.virt_type);
+    status.cpu_models = models.cloned().unwrap_or_default();
+    status.hugepages.clone_from(&info.hugepages);
     status.firmware = Some(HostFirmware {
         efi: info.efi,
         secure_boot: info.secure_boot,

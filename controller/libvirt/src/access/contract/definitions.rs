@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use common::api::choice::VirtType;
 use common::mac::Mac;
 use common::render::libvirt::{Domain, METADATA_KEY, METADATA_URI};
 
@@ -23,6 +24,10 @@ pub(super) fn info(on: &mut TestHost) {
             has(&|it| it == "q35") && has(&|it| it.starts_with("pc-q35-")),
             "{facts:?}"
         );
+        let models = &facts.cpu_models[&VirtType::Qemu];
+        assert!(models.iter().any(|it| it == "qemu64"), "{facts:?}");
+        assert!(models.iter().any(|it| it == "host-model"), "{facts:?}");
+        assert!(facts.hugepages.is_some(), "{facts:?}");
     }
 }
 

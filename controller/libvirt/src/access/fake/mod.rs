@@ -26,6 +26,7 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use common::address::Cidr;
+use common::api::choice::{HugepageSize, VirtType};
 use common::api::status::GuestOs;
 use uuid::Uuid;
 
@@ -196,6 +197,10 @@ impl FakeLibvirt {
                     .flat_map(|(alias, canonical)| [*alias, *canonical])
                     .map(str::to_owned)
                     .collect(),
+                cpu_models: [VirtType::Kvm, VirtType::Qemu]
+                    .map(|it| (it, CPU_MODELS.map(str::to_owned).to_vec()))
+                    .into(),
+                hugepages: Some(vec![HugepageSize::Mebi2, HugepageSize::Gibi1]),
                 efi: true,
                 secure_boot: true,
                 tpm: true,
@@ -396,6 +401,14 @@ impl FakeVolume {
 }
 
 /// Aliases of machine types, and what libvirt writes for them.
+/// CPU models that guests of the host can have.
+const CPU_MODELS: [&str; 4] = [
+    "Skylake-Server",
+    "host-model",
+    "host-passthrough",
+    "maximum",
+];
+
 const MACHINES: [(&str, &str); 2] = [("q35", "pc-q35-7.2"), ("pc", "pc-i440fx-7.2")];
 
 impl HostState {

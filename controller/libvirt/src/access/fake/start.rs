@@ -20,6 +20,18 @@ pub(super) fn startable(state: &HostState, domain: &str) -> Result<()> {
             "unsupported configuration: Emulator does not support machine type '{machine}'"
         )));
     }
+    let cpu = xml::child(document.root_element(), "cpu");
+    let model = cpu
+        .and_then(|cpu| xml::child(cpu, "model"))
+        .and_then(|model| model.text());
+    let mut models = state.info.cpu_models.values().flatten();
+    if let Some(model) = model
+        && !models.any(|known| known == model)
+    {
+        return Err(refused(&format!(
+            "internal error: Unknown CPU model {model}"
+        )));
+    }
     let devices = xml::child(document.root_element(), "devices");
     for device in devices.into_iter().flat_map(|it| it.children()) {
         let source = xml::child(device, "source");

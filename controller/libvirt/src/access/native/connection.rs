@@ -86,6 +86,8 @@ impl Connection for Native {
                 cpus: node.cpus,
                 memory: node.memory * 1024,
                 machine_types: xml::machine_types(&capabilities, ARCHITECTURE)?,
+                cpu_models: read::cpu_models(host)?,
+                hugepages: xml::hugepages(&capabilities)?,
                 efi,
                 secure_boot,
                 tpm,

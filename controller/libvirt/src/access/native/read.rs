@@ -1,5 +1,8 @@
 //! Converts libvirt's objects to the types of the trait.
 
+use std::collections::BTreeMap;
+
+use common::api::choice::{Choice as _, VirtType};
 use common::render::libvirt::{MAC_FILTER, METADATA_URI, Reference};
 use virt::connect::Connect;
 use virt::domain::Domain;
@@ -123,6 +126,25 @@ pub(super) fn guest_hardware(host: &Connect) -> Result<GuestHardware> {
             _ => Ok(GuestHardware::default()),
         },
     }
+}
+
+/// The CPU models that guests can have, by how they are run.
+pub(super) fn cpu_models(host: &Connect) -> Result<BTreeMap<VirtType, Vec<String>>> {
+    let mut models = BTreeMap::new();
+    for virt_type in VirtType::ALL.iter().copied() {
+        let asked = Some(virt_type.as_str());
+        match host.domain_capabilities(None, Some(ARCHITECTURE), Some("q35"), asked, 0) {
+            Ok(capabilities) => {
+                models.insert(virt_type, xml::cpu_models(&capabilities)?);
+            }
+            Err(error) => match AccessError::from(error) {
+                error if error.unknown() => return Err(error),
+                // A host that cannot run guests in this way, or a driver without an answer.
+                _ => {}
+            },
+        }
+    }
+    Ok(models)
 }
 
 /// Whether libvirt has the filter of MAC addresses. A host without the driver of filters, or without their package, has
