@@ -40,8 +40,8 @@ pub use self::kept::{
     usage_of_namespace,
 };
 pub use self::kubevirt::{
-    DECLARATIVE_HOTPLUG, EXPAND_DISKS, Feature, HOST_DEVICES, KubevirtRow, LIVE_UPDATE_NETWORK, Lacking,
-    OLDEST_KUBEVIRT, Release, VIDEO_CONFIG,
+    DECLARATIVE_HOTPLUG, EXPAND_DISKS, Feature, HOST_DEVICES, KubevirtRow, LIVE_UPDATE_NETWORK,
+    Lacking, OLDEST_KUBEVIRT, Release, VIDEO_CONFIG,
 };
 pub use self::kubevirt_needs::{KubevirtNeeds, KubevirtSetting};
 pub(crate) use self::machines::volume_key;
