@@ -156,6 +156,12 @@ impl KubevirtRow {
         self.release().is_some_and(|runs| runs < OLDEST_KUBEVIRT)
     }
 
+    /// Whether KubeVirt has a storage class for the state of guests. `exists`: whether the cluster has the class of this
+    /// name; `has_default`: whether it has a default class.
+    pub fn stores_state(&self, exists: impl Fn(&str) -> bool, has_default: bool) -> bool {
+        self.state_class.as_deref().map_or(has_default, exists)
+    }
+
     /// The release that runs; `None`: its version is not known.
     fn release(&self) -> Option<Release> {
         self.version.parse().ok()

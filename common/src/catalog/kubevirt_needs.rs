@@ -8,8 +8,6 @@ use crate::api::normalized::Normalized;
 /// A setting that Machines may need, most of them of the `KubeVirt` object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KubevirtSetting {
-    /// The release that runs.
-    Version,
     /// Devices that guests may have.
     PermittedHostDevices,
     /// How a change of a VirtualMachine reaches its guest.
@@ -22,8 +20,7 @@ pub enum KubevirtSetting {
 
 impl KubevirtSetting {
     /// Every setting.
-    pub const ALL: [Self; 5] = [
-        Self::Version,
+    pub const ALL: [Self; 4] = [
         Self::PermittedHostDevices,
         Self::RolloutStrategy,
         Self::StateStorageClass,
@@ -33,7 +30,6 @@ impl KubevirtSetting {
     /// The field of the `KubeVirt` object.
     pub fn field(self) -> &'static str {
         match self {
-            Self::Version => "observedKubeVirtVersion",
             Self::PermittedHostDevices => "permittedHostDevices",
             Self::RolloutStrategy => "vmRolloutStrategy",
             Self::StateStorageClass => "vmStateStorageClass",
@@ -76,14 +72,10 @@ impl KubevirtNeeds {
         classes: &BTreeSet<String>,
         has_default: bool,
     ) -> impl Iterator<Item = KubevirtSetting> {
-        let keeps_nothing = match &kubevirt.state_class {
-            Some(class) => !classes.contains(class),
-            None => !has_default,
-        };
+        let stores_state = kubevirt.stores_state(|class| classes.contains(class), has_default);
         let mut devices = self.devices.iter();
         let refuses = devices.any(|name| !kubevirt.devices.contains_key(&**name));
         let is_missing = [
-            (KubevirtSetting::Version, kubevirt.is_too_old()),
             (KubevirtSetting::PermittedHostDevices, refuses),
             (
                 KubevirtSetting::RolloutStrategy,
@@ -91,7 +83,7 @@ impl KubevirtNeeds {
             ),
             (
                 KubevirtSetting::StateStorageClass,
-                self.keeps_state && keeps_nothing,
+                self.keeps_state && !stores_state,
             ),
             (
                 KubevirtSetting::UpdateMethods,
@@ -127,18 +119,13 @@ mod tests {
             devices: ["nvidia.com/T4".into()].into(),
         };
         let bare = KubevirtRow {
-            version: "v1.6.0".into(),
             stages: true,
             ..KubevirtRow::default()
         };
         let all = KubevirtSetting::ALL.map(KubevirtSetting::field);
         assert_eq!(missing(&needs, &bare, &["fast"]), all);
-        assert_eq!(
-            missing(&KubevirtNeeds::default(), &bare, &[]),
-            ["observedKubeVirtVersion"]
-        );
+        assert_eq!(missing(&KubevirtNeeds::default(), &bare, &[]), [""; 0]);
         let full = KubevirtRow {
-            version: "v1.9.0".into(),
             migrates: true,
             devices: [("nvidia.com/T4".to_owned(), DeviceKind::Pci)].into(),
             ..KubevirtRow::default()

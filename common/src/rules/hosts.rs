@@ -203,10 +203,12 @@ fn check_hosts(guest: &Guest<'_>, catalog: &dyn Catalog, findings: &mut Findings
         return;
     }
 
-    // Ignore needs of the stored block that no host offers any more: this update does not add them.
+    // Ignore needs of the stored block that no host offers any more, or that its own host no longer does: this update
+    // does not add them.
+    let is_placed = guest.bound.is_some();
     let requirements: Vec<_> = requirements
         .iter()
-        .filter(|requirement| is_new(requirement) || offered(requirement))
+        .filter(|requirement| is_new(requirement) || !is_placed && offered(requirement))
         .collect();
     let has_all = |host: &&&Arc<HostRow>| {
         requirements

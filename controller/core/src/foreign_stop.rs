@@ -26,9 +26,9 @@ impl OnForeignStop {
             _ if machine.is_paused() => {
                 "nothing is done about it while the Machine is paused".to_owned()
             }
-            Self::Restore => "the guest is started again once it is down".to_owned(),
+            Self::Restore => "the guest is started again".to_owned(),
             Self::Keep => format!(
-                "it is kept until the annotation {} has a new text",
+                "the guest stays off until spec.powerState changes or the annotation {} has a new text",
                 names::ANNOTATION_RESTART_REQUESTED
             ),
         }

@@ -53,6 +53,10 @@ pub struct DomainMetadata {
     /// Whether the firmware's variables must be reset at the next start, because Secure Boot was switched.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub reset_nvram: bool,
+    /// Whether another client has switched the guest off and it is kept off. A host forgets why a guest is off when its
+    /// daemon starts.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub kept_off: bool,
 }
 
 /// The volume of a disk, as recorded in the domain's metadata.
@@ -114,7 +118,8 @@ pub struct Intent {
 /// The next step of an operation on a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IntentKind {
-    /// Shut the guest down. A guest that is off without this intent shut itself down.
+    /// Shut the guest down. A guest that is off without this intent shut itself down, or was switched off by another
+    /// client.
     Stop,
     /// Shut the guest down, then start it again.
     Restart,

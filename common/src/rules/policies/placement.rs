@@ -1,5 +1,6 @@
 //! Taints, affinities and spreads that the policies of a namespace allow.
 
+use crate::api::machine::Affinity;
 use crate::catalog::Policy;
 use crate::code::Code;
 use crate::rules::rule::{Check, Governed, rules};
@@ -18,7 +19,7 @@ rules! {
     "policies" Check::Policy(terms), on MACHINES, Always {
         Refuse AffinityNotAllowed = "A MachinePolicy does not allow the affinity or the spread of the Machine."
             because "Guests that choose their nodes, or are spread over them, leave the scheduler less room for the guests of others."
-            fix "Drop the field. Machines of one namespace are kept apart by `placement.antiAffinityGroup`, which is always allowed."
+            fix "Drop the field, or write `{}` or `[]` to take that of the template away. Machines of one namespace are kept apart by `placement.antiAffinityGroup`, which is always allowed."
             crd Nothing,
     }
 }
@@ -54,7 +55,7 @@ fn terms(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
     for (path, is_requested, is_allowed, what, instead) in [
         (
             affinity.path,
-            affinity.value.is_some(),
+            affinity.value.is_some_and(|it| *it != Affinity::default()),
             allowed.allows_affinity,
             "affinity",
             "nodeSelector selects nodes, and placement.antiAffinityGroup keeps Machines apart",

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::net::Ipv4Addr;
 
 use common::address::Cidr;
-use common::api::choice::{Choice as _, HugepageSize};
+use common::api::choice::{Choice as _, HugepageSize, VirtType};
 use common::render::libvirt::{
     Reference, pci_devices, pinned_cpus, references, written_references,
 };
@@ -126,15 +126,18 @@ pub(super) fn guest_hardware(capabilities: &str) -> Result<GuestHardware> {
 }
 
 /// The CPU models that guests can have, and the ways to take that of the host, of the capabilities of a domain. Sorted.
-pub(super) fn cpu_models(capabilities: &str) -> Result<Vec<String>> {
+/// Emulated guests can have each model: libvirt compares it with the host under KVM only, and QEMU leaves out what it
+/// cannot emulate.
+pub(super) fn cpu_models(capabilities: &str, virt_type: VirtType) -> Result<Vec<String>> {
     let document = parse(capabilities)?;
     let cpu = child(document.root_element(), "cpu");
     let modes = cpu.into_iter().flat_map(|cpu| cpu.children());
     let mut found = BTreeSet::new();
     for mode in modes.filter(|it| it.attribute("supported") == Some("yes")) {
         if mode.attribute("name") == Some("custom") {
-            let usable = mode.children();
-            let usable = usable.filter(|it| it.attribute("usable") == Some("yes"));
+            let models = mode.children().filter(|it| it.has_tag_name("model"));
+            let usable = models
+                .filter(|it| virt_type == VirtType::Qemu || it.attribute("usable") == Some("yes"));
             found.extend(usable.filter_map(|it| it.text()).map(str::to_owned));
         } else {
             found.extend(mode.attribute("name").map(str::to_owned));
@@ -416,9 +419,18 @@ mod tests {
                <model usable='no' vendor='Intel'>Skylake-Server</model>
                <model usable='yes' vendor='unknown'>qemu64</model><model usable='yes'>Nehalem</model>
              </mode></cpu></domainCapabilities>";
-        let models = cpu_models(domain).unwrap();
-        assert_eq!(models, ["Nehalem", "host-model", "maximum", "qemu64"]);
-        assert_eq!(cpu_models("<domainCapabilities/>").unwrap(), [""; 0]);
+        let usable = ["Nehalem", "host-model", "maximum", "qemu64"];
+        assert_eq!(cpu_models(domain, VirtType::Kvm).unwrap(), usable);
+        let all = [
+            "Nehalem",
+            "Skylake-Server",
+            "host-model",
+            "maximum",
+            "qemu64",
+        ];
+        assert_eq!(cpu_models(domain, VirtType::Qemu).unwrap(), all);
+        let nothing = cpu_models("<domainCapabilities/>", VirtType::Qemu);
+        assert_eq!(nothing.unwrap(), [""; 0]);
         let host = |cells: &str| {
             let text = format!(
                 "<capabilities><host><cpu><pages unit='KiB' size='1048576'/></cpu>

@@ -475,6 +475,8 @@ fn render(
             .filter(|running| !fits(size_of(&desired), size_of(running)))
             .map(|_| size_of(&desired)),
         reset_nvram,
+        kept_off: old.is_some_and(|old| old.kept_off)
+            && guest.is_some_and(|guest| !guest.state.active()),
         dhcp: vec![],
     });
     desired

@@ -3,11 +3,11 @@
 //! ```text
 //! desired Stopped, running ─▶ record the intent ─▶ shutdown by agent, then ACPI ─▶ repeat … ─▶ after the grace period: destroy
 //! restart ──────────────────▶ the same, then start; the status has the request before the intent is removed
-//! desired Running, shut off ▶ start, unless the guest shut itself down and guestShutdownStops is set; a restart request
-//!                             starts it then
+//! desired Running, shut off ▶ start, unless the guest shut itself down and guestShutdownStops is set, or another client
+//!                             has switched it off and it is to be kept off; a restart request starts it then
 //! ```
-//! A guest that is off without a recorded intent has shut itself down. So the intent is written to the domain
-//! before the shutdown is requested, and is still there after a restart of this program or of libvirt's daemon.
+//! A guest that is off without a recorded intent has shut itself down, or another client has switched it off. So the
+//! intent is written to the domain before the shutdown is requested, and is still there after a restart of this program or of libvirt's daemon.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use super::action::Action;
 use crate::access::{State, shutoff};
 use crate::observed::Guest;
 use controller_core::conditions::Fault;
-use controller_core::foreign_stop::{OnForeignStop, is_reported};
+use controller_core::foreign_stop::OnForeignStop;
 use controller_core::machine::Machine;
 use controller_core::plan::Now;
 
@@ -100,7 +100,7 @@ pub(super) fn power(
     // The controller records what it is about to do before it switches a guest off.
     let was_switched_off = match guest.reason {
         shutoff::DESTROYED => true,
-        UNKNOWN => is_reported(machine),
+        UNKNOWN => metadata.kept_off,
         _ => false,
     };
     let is_foreign = switch.on && metadata.intent.is_none() && was_switched_off;
@@ -108,10 +108,18 @@ pub(super) fn power(
     let foreign_stop = is_foreign.then(|| on_foreign_stop.fault(machine, what));
     let is_kept = is_foreign && on_foreign_stop == OnForeignStop::Keep;
     let stays_off = block.guest_shutdown_stops && metadata.intent.is_none() && guest_shut_down;
-    let power = Power {
+    let mut power = Power {
         foreign_stop,
         ..power
     };
+    if is_kept && !metadata.kept_off {
+        let kept_off = true;
+        let metadata = DomainMetadata {
+            kept_off,
+            ..metadata.clone()
+        };
+        power.actions.push(Action::SetMetadata(Box::new(metadata)));
+    }
     switch.stopped(power, stays_off || is_kept)
 }
 

@@ -54,7 +54,7 @@ pub(super) struct Findings<'a> {
     pub(super) reset: Option<LastReset>,
     /// The last move for the status; `None`: as it is there.
     pub(super) migration: Option<LastMigration>,
-    /// Whether the guest shut itself down and is not started again.
+    /// Whether the guest shut itself down, or another client has switched it off, and it is not started again.
     pub(super) stays_off: bool,
     /// That another client has switched the guest off.
     pub(super) foreign_stop: Option<Fault>,
@@ -321,7 +321,11 @@ fn ready(
         findings.network.fault.as_ref(),
         findings.import.as_ref().filter(|_| guest.is_none()),
         (machine.0 == "False" && !findings.paused).then_some(&machine.1),
-        findings.foreign_stop.as_ref(),
+        // During maintenance nothing is done about it.
+        findings
+            .foreign_stop
+            .as_ref()
+            .filter(|_| !findings.maintenance),
     ];
     if let Some(fault) = faults.into_iter().flatten().next() {
         return ("False", fault.clone());

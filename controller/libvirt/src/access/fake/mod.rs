@@ -400,10 +400,10 @@ impl FakeVolume {
     }
 }
 
-/// Aliases of machine types, and what libvirt writes for them.
 /// CPU models that guests of the host can have.
 const CPU_MODELS: [&str; 4] = ["Skylake-Server", "host-model", "host-passthrough", "qemu64"];
 
+/// Aliases of machine types, and what libvirt writes for them.
 const MACHINES: [(&str, &str); 2] = [("q35", "pc-q35-7.2"), ("pc", "pc-i440fx-7.2")];
 
 impl HostState {

@@ -135,7 +135,7 @@ pub(super) fn cpu_models(host: &Connect) -> Result<BTreeMap<VirtType, Vec<String
         let asked = Some(virt_type.as_str());
         match host.domain_capabilities(None, Some(ARCHITECTURE), Some("q35"), asked, 0) {
             Ok(capabilities) => {
-                models.insert(virt_type, xml::cpu_models(&capabilities)?);
+                models.insert(virt_type, xml::cpu_models(&capabilities, virt_type)?);
             }
             Err(error) => match AccessError::from(error) {
                 error if error.unknown() => return Err(error),

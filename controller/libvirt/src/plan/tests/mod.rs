@@ -210,14 +210,35 @@ fn a_guest_that_another_client_switches_off_is_reported_and_started_again_or_kep
             let mut state = env.host.state();
             state.domains.get_mut(&domain_uuid(UID)).unwrap().reason = 0;
         };
+        env.host.reachable(false);
+        env.pass();
+        assert_eq!(reported(&env, "Ready"), ("Unknown", "HostUnreachable"));
+        env.host.reachable(true);
         lose_reason(&env);
         env.settle();
         assert_eq!(state(&env), Some(State::ShutOff));
+        assert_eq!(reported(&env, "Ready"), ("False", "ForeignStop"));
         annotate(env.machine_mut(), names::ANNOTATION_RESTART_REQUESTED, "on");
         env.settle();
         assert_eq!(state(&env), Some(State::Running));
         assert_eq!(reported(&env, "Ready"), ("True", "Running"));
+        let defined = env.host.state().domains[&domain_uuid(UID)].inactive.clone();
+        assert!(!defined.contains("keptOff"), "{defined}");
     }
+}
+
+#[test]
+fn a_guest_that_is_switched_off_during_maintenance_is_started_after_it() {
+    let mut env = Environment::new(block());
+    env.settle();
+    env.object.spec.maintenance = Some(true);
+    env.host.is_switched_off(domain_uuid(UID));
+    env.settle();
+    assert_eq!(reported(&env, "Ready"), ("False", "HostMaintenance"));
+    assert_eq!(state(&env), Some(State::ShutOff));
+    env.object.spec.maintenance = None;
+    env.settle();
+    assert_eq!(state(&env), Some(State::Running));
 }
 
 #[test]
