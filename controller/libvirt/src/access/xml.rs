@@ -135,8 +135,8 @@ pub(super) fn cpu_models(capabilities: &str, virt_type: VirtType) -> Result<Vec<
     let mut found = BTreeSet::new();
     for mode in modes.filter(|it| it.attribute("supported") == Some("yes")) {
         if mode.attribute("name") == Some("custom") {
-            let models = mode.children().filter(|it| it.has_tag_name("model"));
-            let usable = models
+            let listed = mode.children().filter(|it| it.has_tag_name("model"));
+            let usable = listed
                 .filter(|it| virt_type == VirtType::Qemu || it.attribute("usable") == Some("yes"));
             found.extend(usable.filter_map(|it| it.text()).map(str::to_owned));
         } else {
