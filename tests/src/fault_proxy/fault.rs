@@ -55,3 +55,12 @@ impl fmt::Display for Write {
         write!(f, "{} {path} {made}", self.method)
     }
 }
+
+/// What was written, without the name of a created object, which differs between runs. `write`: a [`Write`] as text.
+pub fn kind(write: &str) -> &str {
+    let end = write
+        .match_indices(' ')
+        .nth(1)
+        .map_or(write.len(), |it| it.0);
+    &write[..end]
+}

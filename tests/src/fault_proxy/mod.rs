@@ -45,7 +45,7 @@ use tokio::{
     time::sleep,
 };
 
-pub use fault::{Fault, Write};
+pub use fault::{Fault, Write, kind};
 
 /// How long watches are delayed: longer than the controller's expectations last (5 s), so that it has to act on a
 /// cache that lacks its own write.
@@ -92,6 +92,8 @@ pub struct Scope<'a> {
     pub machines: &'a [String],
     /// The kinds, in the plural, whose writes are counted. Empty: all.
     pub counted: &'static [&'static str],
+    /// The only writes by whose number a fault is injected, as [`kind`] has them. `None`: every counted write.
+    pub interrupted: Option<&'a str>,
 }
 
 struct State {
@@ -99,6 +101,7 @@ struct State {
     namespace: Option<String>,
     machines: Vec<String>,
     counted: &'static [&'static str],
+    interrupted: Option<String>,
     /// The fault, and the number of the write at which it is injected, counted from 1.
     fault: Option<(usize, Fault)>,
     check: InvariantCheck,
@@ -153,6 +156,7 @@ impl FaultProxy {
             namespace: scope.namespace.map(ToOwned::to_owned),
             machines: scope.machines.to_vec(),
             counted: scope.counted,
+            interrupted: scope.interrupted.map(ToOwned::to_owned),
             fault,
             check,
             seen: Mutex::default(),
@@ -299,11 +303,7 @@ impl State {
     }
 
     async fn write(&self, write: &Write, upstream: Request<Body>) -> Result<Answer> {
-        let number = self.is_counted(write).then(|| {
-            let mut seen = self.seen();
-            seen.writes.push(write.to_string());
-            seen.writes.len()
-        });
+        let number = self.is_counted(write).then(|| self.number(write)).flatten();
         if let Some(violation) = (self.check)(write).await {
             self.seen().violations.push(format!("{write}: {violation}"));
         }
@@ -354,6 +354,19 @@ impl State {
             }
             _ => query.to_owned(),
         }
+    }
+
+    /// Records a write. Its number among those that may be interrupted, from 1; `None`: it is none of them.
+    fn number(&self, write: &Write) -> Option<usize> {
+        let text = write.to_string();
+        let may_be = |text: &str| {
+            let only = self.interrupted.as_deref();
+            only.is_none_or(|only| kind(text) == only)
+        };
+        let mut seen = self.seen();
+        seen.writes.push(text.clone());
+        let count = seen.writes.iter().filter(|it| may_be(it)).count();
+        may_be(&text).then_some(count)
     }
 
     fn is_counted(&self, write: &Write) -> bool {

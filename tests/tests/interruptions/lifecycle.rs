@@ -58,7 +58,8 @@ pub(crate) struct Lifecycle<'a> {
     lab: &'a Lab,
     client: &'a Client,
     namespace: &'a str,
-    fault: Option<(usize, Fault)>,
+    /// The kind of the write that is interrupted, its number among these, from 1, and the fault.
+    fault: Option<(&'a str, usize, Fault)>,
     /// The run without faults to compare with.
     baseline: Option<&'a Outcome>,
 }
@@ -68,7 +69,7 @@ impl<'a> Lifecycle<'a> {
         lab: &'a Lab,
         client: &'a Client,
         namespace: &'a str,
-        fault: Option<(usize, Fault)>,
+        fault: Option<(&'a str, usize, Fault)>,
         baseline: Option<&'a Outcome>,
     ) -> Self {
         Self {
@@ -86,9 +87,11 @@ impl<'a> Lifecycle<'a> {
         let check = invariants::of(self.lab, self.namespace);
         let scope = Scope {
             namespace: Some(self.namespace),
+            interrupted: self.fault.map(|(kind, ..)| kind),
             ..Scope::default()
         };
-        let proxy = FaultProxy::start(self.client.clone(), scope, self.fault, check).await?;
+        let fault = self.fault.map(|(_, number, fault)| (number, fault));
+        let proxy = FaultProxy::start(self.client.clone(), scope, fault, check).await?;
         let (lab, kubeconfig) = (self.lab, proxy.kubeconfig());
         let [alone, interval] = SETTINGS;
         let settings = [alone, interval, ("IMAGE_NAMESPACE", self.namespace)];
@@ -202,7 +205,7 @@ impl<'a> Lifecycle<'a> {
 
     /// After all steps, the write that was held arrives at another Machine of the same name. Returns what it costs.
     async fn late_write(&self, proxy: &FaultProxy) -> Result<Vec<String>> {
-        if !matches!(self.fault, Some((_, Fault::KilledBefore))) {
+        if !matches!(self.fault, Some((.., Fault::KilledBefore))) {
             return Ok(Vec::new());
         }
         // The kept volume has grown to this size.

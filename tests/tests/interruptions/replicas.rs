@@ -132,6 +132,7 @@ impl<'a> Pair<'a> {
             namespace: Some(&self.namespace),
             machines: &self.machines,
             counted: &COUNTED,
+            interrupted: None,
         };
         FaultProxy::start(self.client.clone(), scope, fault, self.invariants()).await
     }
