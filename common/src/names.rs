@@ -23,11 +23,6 @@ pub const MANAGED_BY: &str = "kubevirt-operator";
 pub const LABEL_MACHINE: &str = "vitistack.io/machine";
 /// Label of a guest's pod: the group of Machines that are kept apart.
 pub const LABEL_GROUP: &str = "vitistack.io/anti-affinity-group";
-/// Annotations that mark a StorageClass as the default. Kubernetes still accepts the second, older one.
-pub const DEFAULT_CLASS_ANNOTATIONS: [&str; 2] = [
-    "storageclass.kubernetes.io/is-default-class",
-    "storageclass.beta.kubernetes.io/is-default-class",
-];
 /// Kubernetes' label of a node, and of a LibvirtHost: the zone that it is in.
 pub const LABEL_ZONE: &str = "topology.kubernetes.io/zone";
 /// Annotation of an instance with a digest of the affinity that its pod was started with, if the Machine requests one.
@@ -162,6 +157,19 @@ pub const GENERATED_SUFFIX: usize = 5;
 pub fn base_of_generated(generate_name: &str) -> &str {
     let base = generate_name.get(..NAME_MAX - GENERATED_SUFFIX);
     base.unwrap_or(generate_name)
+}
+
+/// Annotations that mark a StorageClass as the default. Kubernetes still accepts the second, older one.
+const DEFAULT_CLASS: [&str; 2] = [
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+];
+
+/// Whether a StorageClass is marked as that of claims that name none. `annotation`: reads one of its annotations.
+pub fn is_default_class<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> bool {
+    DEFAULT_CLASS
+        .iter()
+        .any(|key| annotation(key) == Some("true"))
 }
 
 /// Whether a label or an annotation is one of this product.

@@ -1,7 +1,5 @@
 //! What a Machine needs of the settings of KubeVirt.
 
-use std::collections::BTreeSet;
-
 use super::KubevirtRow;
 use crate::api::normalized::Normalized;
 
@@ -64,15 +62,12 @@ impl From<&Normalized> for KubevirtNeeds {
 }
 
 impl KubevirtNeeds {
-    /// The settings that do not provide what the Machine needs. `classes`: names of the storage classes; `has_default`:
-    /// whether one of them is the default.
+    /// The settings that do not provide what the Machine needs. `stores_state`: see [`KubevirtRow::stores_state`].
     pub fn missing(
         &self,
         kubevirt: &KubevirtRow,
-        classes: &BTreeSet<String>,
-        has_default: bool,
+        stores_state: bool,
     ) -> impl Iterator<Item = KubevirtSetting> {
-        let stores_state = kubevirt.stores_state(|class| classes.contains(class), has_default);
         let mut devices = self.devices.iter();
         let refuses = devices.any(|name| !kubevirt.devices.contains_key(&**name));
         let is_missing = [
@@ -106,8 +101,9 @@ mod tests {
         kubevirt: &KubevirtRow,
         classes: &[&str],
     ) -> Vec<&'static str> {
-        let names = classes.iter().map(|name| (*name).to_owned()).collect();
-        let missing = needs.missing(kubevirt, &names, classes.contains(&"default"));
+        let exists = |class: &str| classes.contains(&class);
+        let stores_state = kubevirt.stores_state(exists, classes.contains(&"default"));
+        let missing = needs.missing(kubevirt, stores_state);
         missing.map(KubevirtSetting::field).collect()
     }
 

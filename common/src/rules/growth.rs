@@ -224,14 +224,14 @@ impl Obstacle {
     }
 }
 
-/// Whether KubeVirt is known to give the running guest the vCPUs of `new` at once: it is configured for it, the guest can
-/// be migrated, and nothing else changes, because KubeVirt then applies none of the changes before a restart.
+/// Whether KubeVirt, of which no [`Obstacle`] is known, is known to give the running guest the vCPUs of `new` at once: the
+/// guest can be migrated, and nothing else changes, because KubeVirt then applies none of the changes before a restart.
 pub(super) fn is_certain(update: &Update<'_>, new: &Normalized) -> bool {
     let mut grown = update.old.clone();
     grown.cpu.sockets = new.cpu.sockets;
     grown.intent_hash.clone_from(&new.intent_hash);
     let is_ready = update.guest.migration == Some(Ok(())) && !update.guest.waits_for_restart;
-    update.kubevirt.is_some() && is_ready && Obstacle::of(update).is_none() && grown == *new
+    update.kubevirt.is_some() && is_ready && grown == *new
 }
 
 /// Why KubeVirt cannot migrate a guest with these disks: one of them is made for one node. Existing claims are not

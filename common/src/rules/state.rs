@@ -1,12 +1,10 @@
 //! State that firmware and devices keep between two starts of a guest: EFI variables and the content of the TPM.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use crate::api::choice::Backend;
 use crate::api::machine::{Domain, Tpm};
 use crate::api::normalized::NormalizedTpm;
-use crate::catalog::KubevirtRow;
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::{Leaf, Merged, unspecified_efi_state};
@@ -176,13 +174,13 @@ fn state_class(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: 
         (true, true) => (tpm_path(merged), "EFI variables and the content of the TPM"),
     };
     let kubevirt = lookup.catalog.kubevirt();
+    let kubevirt = kubevirt.as_deref();
     let has_default = lookup.catalog.default_storage_class().is_some();
     let exists = |class: &str| lookup.catalog.storage_class(class).is_some();
-    let stores = |row: &Arc<KubevirtRow>| row.stores_state(exists, has_default);
-    if kubevirt.as_ref().map_or(has_default, stores) {
+    if kubevirt.map_or(has_default, |row| row.stores_state(exists, has_default)) {
         return;
     }
-    let text = match kubevirt.as_ref().and_then(|row| row.state_class.as_deref()) {
+    let text = match kubevirt.and_then(|row| row.state_class.as_deref()) {
         Some(class) => format!(
             "{path}: KubeVirt is to keep {what} in the storage class {} of its vmStateStorageClass, which does not exist, so the machine does not start; persistent: false keeps nothing",
             quoted(class)

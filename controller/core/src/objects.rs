@@ -198,28 +198,16 @@ pub struct StorageClass {
     pub is_default: bool,
 }
 
-/// What is read of all StorageClasses at once.
-#[derive(Debug)]
-pub struct StorageClassSummary {
-    /// `metadata.name`.
-    pub name: String,
-    /// Whether it is marked as the class of claims that name none.
-    pub is_default: bool,
-}
-
 impl Cacheable for StorageClass {
-    type Summary = StorageClassSummary;
+    /// Whether it is the default.
+    type Summary = bool;
 
-    fn summary(&self) -> StorageClassSummary {
-        StorageClassSummary {
-            name: self.name().to_owned(),
-            is_default: self.is_default,
-        }
+    fn summary(&self) -> bool {
+        self.is_default
     }
 
     fn prune(&mut self) {
-        let mut marks = names::DEFAULT_CLASS_ANNOTATIONS.iter();
-        self.is_default |= marks.any(|key| self.annotation(key) == Some("true"));
+        self.is_default |= names::is_default_class(|key| self.annotation(key));
         prune(&mut self.metadata);
     }
 }

@@ -1,7 +1,7 @@
 //! Metrics of the KubeVirt backend: VirtualMachines by state, settings of KubeVirt that Machines need and it lacks, and
 //! how long volumes take.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use common::catalog::KubevirtSetting;
@@ -114,14 +114,15 @@ fn missing_settings(caches: &Caches, cluster: &KubeVirtCaches) -> BTreeMap<Kubev
     let Some(kubevirt) = cluster.settings() else {
         return missing;
     };
-    let (mut classes, mut has_default) = (BTreeSet::new(), false);
-    caches.classes.for_each_summary(|_, class| {
-        classes.insert(class.name.clone());
-        has_default |= class.is_default;
-    });
+    let mut has_default = false;
+    caches
+        .classes
+        .for_each_summary(|_, is_default| has_default |= is_default);
+    let exists = |class: &str| caches.classes.contains("", class);
+    let stores_state = kubevirt.stores_state(exists, has_default);
     let machines = caches.machines.state();
     let on_kubevirt = machines.iter().filter_map(|it| it.kubevirt_needs.as_ref());
-    for setting in on_kubevirt.flat_map(|it| it.missing(&kubevirt, &classes, has_default)) {
+    for setting in on_kubevirt.flat_map(|it| it.missing(&kubevirt, stores_state)) {
         *missing.entry(setting).or_default() += 1;
     }
     missing

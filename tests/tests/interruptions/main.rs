@@ -79,11 +79,11 @@ async fn a_fault_at_any_write_leaves_the_same_state_and_violates_no_invariant() 
 
     let start = Instant::now();
     // Runs differ in the number of writes of the status, so a write is found by its kind.
-    let points = (0..).zip(writes).flat_map(|(at, write)| {
-        let same = writes[..=at].iter().filter(|it| kind(it) == kind(write));
+    let points = (1..).zip(writes).flat_map(|(at, write)| {
+        let same = writes[..at].iter().filter(|it| kind(it) == kind(write));
         let nth = same.count();
-        let faults = (1..).zip(faults(at + 1, write));
-        faults.map(move |(number, fault)| (at + 1, number, kind(write), nth, fault))
+        let faults = (1..).zip(faults(at, write));
+        faults.map(move |(number, fault)| (at, number, kind(write), nth, fault))
     });
     let outcomes = stream::iter(points).map(|(at, number, of, nth, fault)| {
         let (lab, client, baseline) = (&lab, &client, &baseline);

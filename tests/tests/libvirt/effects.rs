@@ -59,10 +59,7 @@ async fn create_surroundings(env: &Environment) {
 async fn run(env: &Environment, name: &str, spec: &Value) -> Value {
     let machine = lab::reviews::machine(name, spec);
     env.lab.apply_when_admitted(&machine).await.unwrap();
-    env.until_report(name, "its first boot", |it| it.boots == 1)
-        .await;
-    let runs = |machine: &Value| machine["status"]["phase"] == "Running";
-    env.until(name, "to run", runs).await;
+    env.until_booted(name).await;
     machine
 }
 

@@ -171,6 +171,14 @@ impl Environment {
             .unwrap()
     }
 
+    /// Waits for the first boot of a Machine's guest, and until it is Running.
+    pub(crate) async fn until_booted(&self, name: &str) {
+        self.until_report(name, "its first boot", |it| it.boots == 1)
+            .await;
+        self.until(name, "to run", |it| it["status"]["phase"] == "Running")
+            .await;
+    }
+
     pub(crate) async fn virsh(&self, arguments: &[&str]) -> String {
         self.libvirt.virsh(arguments).await.unwrap().ok().unwrap()
     }

@@ -61,10 +61,7 @@ async fn a_guest_that_virsh_switches_off_is_reported_and_started_again() {
         return;
     };
     env.apply("web", &json!({})).await;
-    env.until_report("web", "its first boot", |it| it.boots == 1)
-        .await;
-    env.until("web", "to run", |it| it["status"]["phase"] == "Running")
-        .await;
+    env.until_booted("web").await;
     let domain = env.domain("web").await;
     env.virsh(&["destroy", &domain]).await;
     let events = env.lab.objects(EVENT, "default");
@@ -92,10 +89,7 @@ async fn a_guest_boots_again_when_it_is_reset_and_its_domain_stays() {
         return;
     };
     env.apply("hangs", &json!({})).await;
-    env.until_report("hangs", "its first boot", |it| it.boots == 1)
-        .await;
-    env.until("hangs", "to run", |it| it["status"]["phase"] == "Running")
-        .await;
+    env.until_booted("hangs").await;
     let domain = env.domain("hangs").await;
     let before = env.virsh(&["domid", &domain]).await;
     let annotation = json!({"machine.vitistack.io/reset-requested": "now"});

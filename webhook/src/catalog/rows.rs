@@ -72,10 +72,10 @@ struct Class {
 
 impl Class {
     fn parse(class: &StorageClass) -> Self {
-        let marked = |name: &&str| class.annotations().get(*name).is_some_and(|v| v == "true");
+        let annotation = |key: &str| class.annotations().get(key).map(String::as_str);
         Self {
             row: class_row(class),
-            default: names::DEFAULT_CLASS_ANNOTATIONS.iter().any(marked),
+            default: names::is_default_class(annotation),
             created: class.creation_timestamp().map(|time| time.0),
         }
     }

@@ -7,7 +7,7 @@ use crate::rules::rule::{Check, Governed, rules};
 use crate::rules::{hardware, placement};
 use crate::violation::{Findings, Kind, Violation};
 
-use super::message::{allows, names_of};
+use super::message::{allows, allows_no, names_of};
 
 rules! {
     "policies" Check::Policy(node_hardware), on MACHINES, Always {
@@ -45,9 +45,8 @@ fn node_hardware(machine: &Governed<'_>, policy: &Policy, findings: &mut Finding
         ),
     ] {
         if is_requested && !is_allowed {
-            let detail = format!("policy '{}' allows no {what}; drop it", policy.name);
             let code = Code::HardwareNotAllowed;
-            findings.deny(Violation::new(path, code, Kind::Forbidden, detail));
+            findings.deny(allows_no(code, path, policy, what, "drop it"));
         }
     }
     let Some(patterns) = &policy.hardware.devices else {

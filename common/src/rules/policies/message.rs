@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::catalog::Policy;
 use crate::code::Code;
+use crate::field_path::FieldPath;
 use crate::glob::Glob;
 use crate::normalize::Leaf;
 use crate::violation::{Kind, Violation};
@@ -43,4 +44,16 @@ pub(super) fn not_allowed(
         let detail = format!("{}; {allowed}", absent());
         Violation::new(leaf.path, code, Kind::Required, detail)
     }
+}
+
+/// A violation for something that a policy does not allow at all. `instead`: what the user can do.
+pub(super) fn allows_no(
+    code: Code,
+    path: FieldPath,
+    policy: &Policy,
+    what: &str,
+    instead: &str,
+) -> Violation {
+    let detail = format!("policy '{}' allows no {what}; {instead}", policy.name);
+    Violation::new(path, code, Kind::Forbidden, detail)
 }

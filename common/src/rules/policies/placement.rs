@@ -3,11 +3,12 @@
 use crate::api::machine::Affinity;
 use crate::catalog::Policy;
 use crate::code::Code;
+use crate::normalize::Leaf;
 use crate::rules::rule::{Check, Governed, rules};
 use crate::rules::{affinity, placement};
-use crate::violation::{Findings, Kind, Violation};
+use crate::violation::Findings;
 
-use super::message::{allows, names_of};
+use super::message::{allows, allows_no, names_of, not_allowed};
 
 rules! {
     "policies" Check::Policy(tolerations), on MACHINES, Always {
@@ -31,19 +32,17 @@ fn tolerations(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings)
     };
     let leaf = placement::requested_tolerations(machine.merged);
     for (index, item) in leaf.value.into_iter().flatten().enumerate() {
-        let key = item.key.as_deref().unwrap_or_default();
-        if patterns.iter().any(|pattern| pattern.matches(key)) {
-            continue;
+        let key = Leaf {
+            value: item.key.as_deref().filter(|key| !key.is_empty()),
+            path: placement::toleration_path(leaf.path, index, "key"),
+        };
+        let text = key.value.unwrap_or_default();
+        if !patterns.iter().any(|pattern| pattern.matches(text)) {
+            let allowed = allows(policy, text, names_of(patterns, &[]));
+            let absent = || "without a key every taint is tolerated".to_owned();
+            let code = Code::TolerationNotAllowed;
+            findings.deny(not_allowed(code, key, absent, &allowed));
         }
-        let path = placement::toleration_path(leaf.path, index, "key");
-        let allowed = allows(policy, key, names_of(patterns, &[]));
-        let code = Code::TolerationNotAllowed;
-        findings.deny(if key.is_empty() {
-            let detail = format!("without a key every taint is tolerated; {allowed}");
-            Violation::new(path, code, Kind::Required, detail)
-        } else {
-            Violation::new(path, code, Kind::Forbidden, allowed).text(key)
-        });
     }
 }
 
@@ -69,10 +68,8 @@ fn terms(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
         ),
     ] {
         if is_requested && !is_allowed {
-            let policy = &policy.name;
-            let detail = format!("policy '{policy}' allows no {what}; {instead}");
             let code = Code::AffinityNotAllowed;
-            findings.deny(Violation::new(path, code, Kind::Forbidden, detail));
+            findings.deny(allows_no(code, path, policy, what, instead));
         }
     }
 }

@@ -23,10 +23,10 @@ pub(super) struct Warnings<'f> {
     kubevirt: Option<&'f KubevirtRow>,
     /// The stored block with what the guest runs with.
     pub(super) runs: Normalized,
-    /// When the running guest has more vCPUs or memory that it can take.
-    growth: When,
-    /// When the running guest has what else KubeVirt applies by a live migration.
+    /// When the running guest has what KubeVirt applies by a live migration.
     migration: When,
+    /// Whether it has more vCPUs or memory that it can take at once.
+    grows_at_once: bool,
     findings: &'f mut Findings,
 }
 
@@ -43,19 +43,6 @@ enum When {
 /// The time that only a restart brings.
 const AT_RESTART: &str = "at the next restart";
 
-/// When KubeVirt gives the running guest what takes a live migration.
-fn time_of_migration(update: &Update<'_>) -> When {
-    Obstacle::of(update).map_or(When::IfBackendCan, |obstacle| When::Later(obstacle.when()))
-}
-
-/// When KubeVirt gives the running guest more vCPUs or memory.
-fn time_of_growth(update: &Update<'_>, new: &Normalized) -> When {
-    match time_of_migration(update) {
-        When::IfBackendCan if growth::is_certain(update, new) => When::AtOnce,
-        when => when,
-    }
-}
-
 /// Why KubeVirt gives a card of a running guest no other network; `None`: it does, or that is not known.
 fn network_obstacle(kubevirt: Option<&KubevirtRow>) -> Option<String> {
     Some(match kubevirt?.lacks(&LIVE_UPDATE_NETWORK)? {
@@ -71,12 +58,13 @@ fn network_obstacle(kubevirt: Option<&KubevirtRow>) -> Option<String> {
 impl<'f> Warnings<'f> {
     /// Warnings of an update to the block `new`.
     pub(super) fn of(update: &Update<'f>, new: &Normalized, findings: &'f mut Findings) -> Self {
+        let obstacle = Obstacle::of(update);
         Self {
             backend: update.backend,
             kubevirt: update.kubevirt,
             runs: running(update.old, update.guest),
-            growth: time_of_growth(update, new),
-            migration: time_of_migration(update),
+            grows_at_once: obstacle.is_none() && growth::is_certain(update, new),
+            migration: obstacle.map_or(When::IfBackendCan, |it| When::Later(it.when())),
             findings,
         }
     }
@@ -97,11 +85,15 @@ impl<'f> Warnings<'f> {
     fn when(&self, field: Field) -> When {
         match (self.backend, field) {
             (Backend::Libvirt, _) => When::AtOnce,
-            (Backend::Kubevirt, Field::Sockets | Field::MemorySize) => self.growth.clone(),
+            (Backend::Kubevirt, Field::Sockets | Field::MemorySize) if self.grows_at_once => {
+                When::AtOnce
+            }
             (Backend::Kubevirt, Field::NicNetwork) => {
                 network_obstacle(self.kubevirt).map_or_else(|| self.migration.clone(), When::Later)
             }
-            (Backend::Kubevirt, Field::Nic) => self.migration.clone(),
+            (Backend::Kubevirt, Field::Sockets | Field::MemorySize | Field::Nic) => {
+                self.migration.clone()
+            }
             (Backend::Kubevirt, _) => match self.offers(field) {
                 Some(true) => When::AtOnce,
                 Some(false) => When::Later(AT_RESTART.to_owned()),

@@ -7,7 +7,8 @@
 //!                             has switched it off and it is to be kept off; a restart request starts it then
 //! ```
 //! A guest that is off without a recorded intent has shut itself down, or another client has switched it off. So the
-//! intent is written to the domain before the shutdown is requested, and is still there after a restart of this program or of libvirt's daemon.
+//! intent is written to the domain before the shutdown is requested, and is still there after a restart of this program or
+//! of libvirt's daemon.
 
 use std::time::Duration;
 
@@ -113,9 +114,8 @@ pub(super) fn power(
         ..power
     };
     if is_kept && !metadata.kept_off {
-        let kept_off = true;
         let metadata = DomainMetadata {
-            kept_off,
+            kept_off: true,
             ..metadata.clone()
         };
         power.actions.push(Action::SetMetadata(Box::new(metadata)));

@@ -74,11 +74,17 @@ impl Connection for Native {
     fn info(&mut self) -> Result<HostInfo> {
         self.run(|host| {
             let node = host.node_info()?;
+            let domains = read::domain_capabilities(host)?;
+            // Firmware and TPM do not depend on how guests are run.
+            let hardware = domains.values().next().map(|it| xml::guest_hardware(it));
             let GuestHardware {
                 efi,
                 secure_boot,
                 tpm,
-            } = read::guest_hardware(host)?;
+            } = hardware.transpose()?.unwrap_or_default();
+            let models = domains.iter().map(|(virt_type, capabilities)| {
+                Ok((*virt_type, xml::cpu_models(capabilities, *virt_type)?))
+            });
             let capabilities = host.capabilities()?;
             Ok(HostInfo {
                 libvirt_version: read::dotted(host.lib_version()?),
@@ -86,7 +92,7 @@ impl Connection for Native {
                 cpus: node.cpus,
                 memory: node.memory * 1024,
                 machine_types: xml::machine_types(&capabilities, ARCHITECTURE)?,
-                cpu_models: read::cpu_models(host)?,
+                cpu_models: models.collect::<Result<_>>()?,
                 hugepages: xml::hugepages(&capabilities)?,
                 efi,
                 secure_boot,

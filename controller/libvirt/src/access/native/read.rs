@@ -12,7 +12,6 @@ use virt::storage_vol::StorageVol;
 use virt::sys;
 
 use super::raw;
-use crate::access::xml::GuestHardware;
 use crate::access::{AccessError, DomainState, Network, Pool, Result, Volume, xml};
 
 /// Machines have this architecture.
@@ -116,35 +115,23 @@ pub(super) fn resolved(host: &Connect, source: &Reference) -> Result<Option<Stri
     }
 }
 
-/// Whether domains can have UEFI, and Secure Boot.
-pub(super) fn guest_hardware(host: &Connect) -> Result<GuestHardware> {
-    match host.domain_capabilities(None, Some(ARCHITECTURE), Some("q35"), None, 0) {
-        Ok(capabilities) => xml::guest_hardware(&capabilities),
-        Err(error) => match AccessError::from(error) {
-            error if error.unknown() => Err(error),
-            // A host without q35, or a driver without an answer.
-            _ => Ok(GuestHardware::default()),
-        },
-    }
-}
-
-/// The CPU models that guests can have, by how they are run.
-pub(super) fn cpu_models(host: &Connect) -> Result<BTreeMap<VirtType, Vec<String>>> {
-    let mut models = BTreeMap::new();
+/// What domains can have, as libvirt describes it, by how their guests are run.
+pub(super) fn domain_capabilities(host: &Connect) -> Result<BTreeMap<VirtType, String>> {
+    let mut all = BTreeMap::new();
     for virt_type in VirtType::ALL.iter().copied() {
         let asked = Some(virt_type.as_str());
         match host.domain_capabilities(None, Some(ARCHITECTURE), Some("q35"), asked, 0) {
             Ok(capabilities) => {
-                models.insert(virt_type, xml::cpu_models(&capabilities, virt_type)?);
+                all.insert(virt_type, capabilities);
             }
             Err(error) => match AccessError::from(error) {
                 error if error.unknown() => return Err(error),
-                // A host that cannot run guests in this way, or a driver without an answer.
+                // A host that cannot run guests in this way or has no q35, or a driver without an answer.
                 _ => {}
             },
         }
     }
-    Ok(models)
+    Ok(all)
 }
 
 /// Whether libvirt has the filter of MAC addresses. A host without the driver of filters, or without their package, has
