@@ -85,6 +85,15 @@ async fn addresses_are_given_allocated_exhausted_and_released() {
     let web = machines.until_phase("web", "Running").await.unwrap();
     assert_eq!(allocated(&web), ["10.0.0.2"]);
     until_held(&env, &[("10.0.0.2", "web")]).await;
+    let of_namespace = async |namespace: &str| {
+        let selector = format!("spec.machineRef.namespace={namespace}");
+        let list = ["get", "maddr", "--no-headers", "--field-selector", &selector];
+        let output = env.lab.kubectl().run(&list).await.unwrap();
+        assert_eq!(output.code, 0, "{output:?}");
+        output.stdout
+    };
+    assert!(of_namespace("default").await.contains("10.0.0.2"));
+    assert_eq!(of_namespace("test").await, "");
     let vm = env.objects(VM).get("web").await.unwrap();
     let volumes = vm["spec"]["template"]["spec"]["volumes"]
         .as_array()

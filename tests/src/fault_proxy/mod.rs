@@ -86,10 +86,9 @@ impl fmt::Debug for FaultProxy {
 /// What of its client's requests a proxy restricts and counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Scope<'a> {
-    /// The only namespace whose objects are listed and watched; with it the MachineImage of its name. `None`: all.
+    /// The only namespace whose objects are listed and watched; with it the MachineImage of its name and the
+    /// MachineAddresses of its Machines. `None`: all.
     pub namespace: Option<&'a str>,
-    /// The only Machines whose MachineAddresses are listed and watched. Empty: all.
-    pub machines: &'a [String],
     /// The kinds, in the plural, whose writes are counted. Empty: all.
     pub counted: &'static [&'static str],
     /// The only writes by whose number a fault is injected, as [`kind`] has them. `None`: every counted write.
@@ -99,7 +98,6 @@ pub struct Scope<'a> {
 struct State {
     client: Client,
     namespace: Option<String>,
-    machines: Vec<String>,
     counted: &'static [&'static str],
     interrupted: Option<String>,
     /// The fault, and the number of the write at which it is injected, counted from 1.
@@ -154,7 +152,6 @@ impl FaultProxy {
         let state = Arc::new(State {
             client,
             namespace: scope.namespace.map(ToOwned::to_owned),
-            machines: scope.machines.to_vec(),
             counted: scope.counted,
             interrupted: scope.interrupted.map(ToOwned::to_owned),
             fault,
@@ -339,21 +336,17 @@ impl State {
         answer
     }
 
-    /// The query of a list or watch of a kind without namespaces, restricted to the MachineImage that has the namespace's
-    /// name, and to the MachineAddresses of the Machines.
+    /// The query of a list or watch of a kind without namespaces, restricted to what belongs to the namespace.
     fn selected(&self, path: &str, query: &str) -> String {
-        match (path.rsplit('/').next(), &self.namespace) {
-            (Some("machineimages"), Some(namespace)) => {
-                format!("{query}&fieldSelector=metadata.name%3D{namespace}")
-            }
-            (Some("machineaddresses"), _)
-                if !self.machines.is_empty() && !query.contains("labelSelector") =>
-            {
-                let names = self.machines.join("%2C");
-                format!("{query}&labelSelector=vitistack.io%2Fmachine%20in%20%28{names}%29")
-            }
-            _ => query.to_owned(),
-        }
+        let field = match path.rsplit('/').next() {
+            Some("machineimages") => "metadata.name",
+            Some("machineaddresses") => "spec.machineRef.namespace",
+            _ => return query.to_owned(),
+        };
+        self.namespace.as_ref().map_or_else(
+            || query.to_owned(),
+            |namespace| format!("{query}&fieldSelector={field}%3D{namespace}"),
+        )
     }
 
     /// Records a write. Its number among those that may be interrupted, from 1; `None`: it is none of them.

@@ -30,7 +30,7 @@ pub(crate) const SETTINGS: [(&str, &str); 2] =
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 /// Time after which nothing more happens by itself in the run that the others are compared with.
 const BASELINE_PAUSE: Duration = Duration::from_secs(10);
-const POLL: Duration = Duration::from_millis(250);
+const POLL: Duration = Duration::from_secs(1);
 
 /// The result of a run.
 #[derive(Debug)]
@@ -124,8 +124,8 @@ impl<'a> Lifecycle<'a> {
             json!({
                 "apiVersion": "vitistack.io/v1alpha1", "kind": "NetworkConfiguration",
                 "metadata": {"name": "lan", "namespace": namespace},
-                // All runs are on one segment, so their controllers allocate from the same addresses.
-                "spec": {"bridge": "br-lan", "ipam": {"subnets": [{"cidr": "10.8.0.0/16"}]}},
+                // A segment of its own: a controller sees the addresses of its own run only.
+                "spec": {"bridge": format!("br-{namespace}"), "ipam": {"subnets": [{"cidr": "10.8.0.0/16"}]}},
             }),
             json!({
                 "apiVersion": "vitistack.io/v1alpha1", "kind": "MachineImage",

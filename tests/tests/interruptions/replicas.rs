@@ -130,7 +130,6 @@ impl<'a> Pair<'a> {
     async fn proxy(&self, fault: Option<(usize, Fault)>) -> Result<FaultProxy> {
         let scope = Scope {
             namespace: Some(&self.namespace),
-            machines: &self.machines,
             counted: &COUNTED,
             interrupted: None,
         };
