@@ -145,7 +145,7 @@ fn not_live(lookup: &Lookup<'_>, findings: &mut Findings) {
     let kubevirt = lookup.catalog.kubevirt();
     let on_kubevirt = lookup.backend == Backend::Kubevirt;
     let obstacle = on_kubevirt
-        .then(|| Obstacle::find(kubevirt.as_deref(), unshared_disk(lookup.merged)))
+        .then(|| Obstacle::find(kubevirt.as_deref(), unmovable(lookup.merged)))
         .flatten();
     warn_of(obstacle.as_ref(), lookup.merged, findings);
 }
@@ -205,7 +205,7 @@ impl Obstacle {
         let guest = match update.guest.migration {
             Some(Ok(())) => None,
             Some(Err(why)) => Some(why.to_owned()),
-            None => unshared_disk(update.merged),
+            None => unmovable(update.merged),
         };
         Self::find(update.kubevirt, guest)
     }
@@ -234,16 +234,30 @@ pub(super) fn is_certain(update: &Update<'_>, new: &Normalized) -> bool {
     update.kubevirt.is_some() && is_ready && grown == *new
 }
 
-/// Why KubeVirt cannot migrate a guest with these disks: one of them is made for one node. Existing claims are not
+/// Why KubeVirt cannot migrate a guest of this specification: it has a device of a node
+/// (`calculateLiveMigrationCondition` of virt-handler), or one of its disks is made for one node. Existing claims are not
 /// looked at.
-fn unshared_disk(merged: &Merged<'_>) -> Option<String> {
+fn unmovable(merged: &Merged<'_>) -> Option<String> {
+    let (part, name, why) = node_device(merged).or_else(|| unshared_disk(merged))?;
+    Some(format!(
+        "{part} '{name}' is {why}, so KubeVirt cannot migrate the guest"
+    ))
+}
+
+type Part<'a> = (&'static str, &'a str, &'static str);
+
+fn node_device<'a>(merged: &Merged<'a>) -> Option<Part<'a>> {
+    let mut devices = hardware::devices(merged).value.unwrap_or_default().iter();
+    let name = devices.find_map(|device| device.name.as_deref())?;
+    Some(("device", name, "one of the node"))
+}
+
+fn unshared_disk<'a>(merged: &Merged<'a>) -> Option<Part<'a>> {
     let mut unshared = merged.disks.iter().filter(|item| {
         let is_own = existing::source(item, Backend::Kubevirt).value.is_none();
         let mode = disks::access_mode(item, &mut Findings::default());
         is_own && mode.is_some_and(|mode| mode != AccessMode::ReadWriteMany)
     });
     let name = unshared.next()?.name().value?;
-    Some(format!(
-        "disk '{name}' is not ReadWriteMany, so KubeVirt cannot migrate the guest"
-    ))
+    Some(("disk", name, "not ReadWriteMany"))
 }
