@@ -15,6 +15,10 @@ use serde_json::Value;
 pub struct Event {
     /// The user of the request: `admin`, `kubevirt-simulator`, `system:serviceaccount:…`.
     pub user: String,
+    /// The pod that a service account's token was made for; empty for other users.
+    pub pod: String,
+    /// The id of that token.
+    pub token: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, …
     pub verb: String,
     /// The API group; empty for the core one.
@@ -82,6 +86,8 @@ impl Event {
         }
         Some(Self {
             user: text("/user/username"),
+            pod: text("/user/extra/authentication.kubernetes.io~1pod-name/0"),
+            token: text("/user/extra/authentication.kubernetes.io~1credential-id/0"),
             group: text("/objectRef/apiGroup"),
             resource: text("/objectRef/resource"),
             subresource: text("/objectRef/subresource"),

@@ -87,7 +87,13 @@ async fn addresses_are_given_allocated_exhausted_and_released() {
     until_held(&env, &[("10.0.0.2", "web")]).await;
     let of_namespace = async |namespace: &str| {
         let selector = format!("spec.machineRef.namespace={namespace}");
-        let list = ["get", "maddr", "--no-headers", "--field-selector", &selector];
+        let list = [
+            "get",
+            "maddr",
+            "--no-headers",
+            "--field-selector",
+            &selector,
+        ];
         let output = env.lab.kubectl().run(&list).await.unwrap();
         assert_eq!(output.code, 0, "{output:?}");
         output.stdout

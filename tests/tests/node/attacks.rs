@@ -11,7 +11,7 @@ use lab::{
 use serde_json::Value;
 use tokio::time::sleep;
 
-use crate::{all_ready, is_ready, name, restarts};
+use crate::{HEALTH_PORT, all_ready, is_ready, name, restarts};
 
 const BODIES: usize = 50;
 
@@ -19,9 +19,6 @@ const STUCK_CLIENTS: usize = 40;
 
 /// Longer than three probes of liveness take to fail, with which the kubelet restarts a container.
 const ATTACK: Duration = Duration::from_secs(45);
-
-/// The port for probes, in the chart.
-const HEALTH_PORT: u16 = 8081;
 
 /// The port for metrics of the controller, in the chart.
 const METRICS_PORT: u16 = 8080;

@@ -5,6 +5,7 @@
 mod attacks;
 mod calls;
 mod controller;
+mod credentials;
 mod leftovers;
 mod releases;
 mod webhook;
@@ -20,8 +21,8 @@ use lab::{
 };
 use serde_json::Value;
 
-/// Limit of one test, the start of its node included.
-const LIMIT: Duration = Duration::from_mins(10);
+/// Limit of one test, the start of its node included. A token is replaced after eight minutes.
+const LIMIT: Duration = Duration::from_mins(15);
 
 /// Runs the test of this name in namespaces of its own, with a cluster in which the chart is installed with these values.
 fn on_a_node(name: &str, values: &[&str], test: impl AsyncFnOnce(&mut Cluster)) {
@@ -61,6 +62,7 @@ fn the_webhook_answers_every_call_whatever_happens_to_its_pods() {
         webhook::is_installed(cluster).await;
         webhook::survives_disruptions(cluster).await;
         webhook::survives_a_killed_containerd(cluster).await;
+        webhook::has_another_log_level(cluster).await;
         releases::are_upgraded_rolled_back_and_removed(cluster).await;
     });
 }
@@ -72,8 +74,13 @@ fn the_programs_stay_within_their_limits_and_a_leader_is_replaced() {
         attacks::large_bodies_fit_into_the_memory_limit(cluster).await;
         attacks::stuck_clients_at_the_probe_port_cost_no_probe(cluster).await;
         controller::a_deleted_leader_is_replaced_within_the_lease(cluster).await;
+        credentials::certificates_are_replaced_between_two_calls(cluster).await;
+        credentials::tokens_are_replaced_while_the_programs_run(cluster).await;
     });
 }
+
+/// The port for probes and the log level of both programs, in the chart.
+const HEALTH_PORT: u16 = 8081;
 
 /// The pods of the operator.
 fn pods(cluster: &Cluster) -> Api<Pod> {

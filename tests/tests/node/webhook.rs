@@ -1,13 +1,21 @@
 //! The webhook in its pods.
 
-use std::time::Duration;
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 
 use kube::api::{DeleteParams, EvictParams, ListParams};
-use lab::{Binary, node::Cluster, paths, reviews, wait};
+use lab::{
+    Binary, OPERATOR_NAMESPACE,
+    http::{self, Connection, Response},
+    node::Cluster,
+    paths, reviews, wait,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::{all_ready, calls, name, pods, restarts};
+use crate::{HEALTH_PORT, all_ready, calls, name, pods, restarts};
 
 /// Replicas in the chart.
 const REPLICAS: usize = 2;
@@ -201,4 +209,39 @@ pub(crate) async fn survives_a_killed_containerd(cluster: &mut Cluster) {
             .collect::<Vec<_>>()
     };
     assert_eq!(names(&before), names(&after));
+}
+
+/// The local port that leads to the health port of a pod.
+const FORWARDED: u16 = 18081;
+
+/// The log level is set through `kubectl port-forward`, as docs/security.md says, and not from another address.
+pub(crate) async fn has_another_log_level(cluster: &mut Cluster) {
+    let replicas = all_ready(cluster, Binary::Webhook, REPLICAS).await;
+    let pod = replicas[0]["status"]["podIP"].as_str().unwrap();
+    let pod = SocketAddr::new(pod.parse().unwrap(), HEALTH_PORT);
+    let answer = put_log_level(pod).await.unwrap();
+    assert_eq!(answer.status, 403, "{}", answer.text());
+    let kubectl = cluster.lab.kubectl();
+    let forward = format!(
+        "exec kubectl -n {OPERATOR_NAMESPACE} port-forward pod/{} {FORWARDED}:{HEALTH_PORT}",
+        name(&replicas[0])
+    );
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, FORWARDED));
+    let changed = wait::until("the port to be forwarded", async || {
+        Ok(put_log_level(local)
+            .await
+            .map_err(|error| format!("{error:#}")))
+    });
+    tokio::select! {
+        ended = kubectl.shell(&forward, &[]) => panic!("{}", ended.unwrap()),
+        answer = changed => assert_eq!(answer.unwrap().status, 200),
+    }
+    let level = http::get(pod, "/loglevel").await.unwrap();
+    assert_eq!(level.text().trim(), "debug");
+}
+
+async fn put_log_level(address: SocketAddr) -> anyhow::Result<Response> {
+    let mut connection = Connection::plain(address).await?;
+    let answer = connection.send("PUT", "/loglevel", "text/plain", "debug".into());
+    answer.await
 }

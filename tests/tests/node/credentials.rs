@@ -1,0 +1,153 @@
+//! Certificates and tokens that are replaced while the programs run.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    time::Duration,
+};
+
+use certs::{CA_LIFETIME, Ca};
+use k8s_openapi::{api::core::v1::Secret, jiff::Timestamp};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use lab::{Binary, Lab, OPERATOR_NAMESPACE, http, node::Cluster, wait};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+
+use crate::{all_ready, calls, name};
+
+/// The Secret with the CA of the webhook.
+const CA: &str = "machine-webhook-ca";
+
+/// The port of the webhook, in the chart.
+const WEBHOOK_PORT: u16 = 9443;
+
+/// Every write is answered while another CA is published and both replicas get certificates of it.
+pub(crate) async fn certificates_are_replaced_between_two_calls(cluster: &mut Cluster) {
+    let deployment = deployment(Binary::Webhook);
+    let sooner = ["CA_PROPAGATION=5s", "CERTIFICATE_POLL=1s"];
+    let set = [&["set", "env", deployment][..], &sooner].concat();
+    cluster.kubectl(&set).await.unwrap();
+    rolled_out(cluster, deployment).await;
+    let replicas = all_ready(cluster, Binary::Webhook, 2).await;
+    let now = OffsetDateTime::now_utc();
+    let own = Ca::generate("Our own CA", now, CA_LIFETIME).unwrap();
+    let exchange = json!({"stringData": {
+        "ca.crt": own.certificate_pem(),
+        "ca.key": own.key_pem(),
+    }});
+    let rotation = async {
+        let secrets: Api<Secret> =
+            Api::namespaced(cluster.lab.client().clone(), OPERATOR_NAMESPACE);
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(&exchange));
+        secrets.patch(CA, &parameters, &patch).await.unwrap();
+        let host = format!("machine-webhook.{OPERATOR_NAMESPACE}.svc");
+        for replica in &replicas {
+            let address = replica["status"]["podIP"].as_str().unwrap();
+            let address = SocketAddr::new(address.parse().unwrap(), WEBHOOK_PORT);
+            wait::until("a certificate of the other CA", async || {
+                let shown = http::tls_named(address, own.certificate_pem().as_bytes(), &host).await;
+                Ok(shown.map(drop).map_err(|error| format!("{error:#}")))
+            })
+            .await
+            .unwrap();
+        }
+    };
+    let calls = calls::during(&cluster.lab, rotation).await;
+    eprintln!("another CA: {} writes answered", calls.answered);
+    assert!(calls.failed.is_empty(), "{:#?}", calls.failed);
+    assert!(calls.answered > 20);
+}
+
+/// The shortest life of a token that the API server gives, in seconds.
+const TOKEN_LIFE: u64 = 600;
+
+/// The kubelet replaces a token when four fifths of its life are over; the programs read it each minute.
+const TOKENS_REPLACED: Duration = Duration::from_secs(TOKEN_LIFE);
+
+/// Both programs go on with the token that the kubelet has replaced: each pod's requests have a second token before
+/// the first expires, and none is refused.
+pub(crate) async fn tokens_are_replaced_while_the_programs_run(cluster: &mut Cluster) {
+    let token = json!({"serviceAccountToken": {"path": "token", "expirationSeconds": TOKEN_LIFE}});
+    let ca = json!({"configMap": {
+        "name": "kube-root-ca.crt",
+        "items": [{"key": "ca.crt", "path": "ca.crt"}],
+    }});
+    let namespace = json!({"downwardAPI": {"items": [{
+        "path": "namespace",
+        "fieldRef": {"fieldPath": "metadata.namespace"},
+    }]}});
+    let volume = json!({"name": "token", "projected": {"sources": [token, ca, namespace]}});
+    let mount = json!({
+        "name": "token",
+        "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+        "readOnly": true,
+    });
+    for binary in [Binary::Webhook, Binary::Controller] {
+        let deployment = deployment(binary);
+        let find = ["get", deployment, "--output=json"];
+        let found = cluster.kubectl(&find).await.unwrap();
+        let found: Value = serde_json::from_str(&found).unwrap();
+        let container = &found["spec"]["template"]["spec"]["containers"][0]["name"];
+        let patch = json!({"spec": {"template": {"spec": {
+            "automountServiceAccountToken": false,
+            "volumes": [volume],
+            "containers": [{"name": container, "volumeMounts": [mount]}],
+        }}}});
+        let patch = ["patch", deployment, "--patch", &patch.to_string()];
+        cluster.kubectl(&patch).await.unwrap();
+        rolled_out(cluster, deployment).await;
+    }
+    let mut pods = BTreeSet::new();
+    for binary in [Binary::Webhook, Binary::Controller] {
+        let running = all_ready(cluster, binary, 2).await;
+        pods.extend(running.iter().map(|pod| name(pod).to_owned()));
+    }
+    let mark = cluster.lab.log_position().await.unwrap();
+    let start = Timestamp::now();
+    let replaced = wait::until_within(TOKENS_REPLACED, "a second token of each pod", async || {
+        let tokens = tokens(&cluster.lab, mark).await;
+        let all = pods
+            .iter()
+            .all(|pod| tokens.get(pod).is_some_and(|it| it.len() > 1));
+        Ok(if all { Ok(()) } else { Err(tokens) })
+    });
+    replaced.await.unwrap();
+    let refused = cluster.lab.requests_since(mark).await.unwrap();
+    let refused: Vec<_> = refused.iter().filter(|it| it.code == 401).collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+    eprintln!(
+        "the tokens of {} pods were replaced within {} s",
+        pods.len(),
+        (Timestamp::now() - start)
+            .total(k8s_openapi::jiff::Unit::Second)
+            .unwrap()
+    );
+}
+
+/// The tokens of the requests since a position, by pod.
+async fn tokens(lab: &Lab, mark: lab::audit::LogPosition) -> BTreeMap<String, BTreeSet<String>> {
+    let mut tokens = BTreeMap::<_, BTreeSet<_>>::new();
+    for event in lab.requests_since(mark).await.unwrap() {
+        if !event.pod.is_empty() {
+            tokens.entry(event.pod).or_default().insert(event.token);
+        }
+    }
+    tokens
+}
+
+/// The Deployment of a program, in the chart.
+fn deployment(binary: Binary) -> &'static str {
+    match binary {
+        Binary::Webhook => "deployment/machine-webhook",
+        Binary::Controller => "deployment/kubevirt-operator-controller-manager",
+    }
+}
+
+/// Waits until every pod of a deployment is one of its current template.
+async fn rolled_out(cluster: &Cluster, deployment: &str) {
+    let status = ["rollout", "status", deployment, "--timeout=110s"];
+    cluster.kubectl(&status).await.unwrap();
+}
