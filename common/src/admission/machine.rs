@@ -13,6 +13,7 @@ use crate::catalog::{Catalog, MachineName};
 use crate::normalize::{
     ImageDefaults, Intent, Merged, Pins, TemplateChoice, defaults_of, device_kinds,
     disks_without_serial, hash, images_in, merge, pins_of, unspecified_efi_state,
+    unspecified_grace_period,
 };
 use crate::rules::rule::{
     Governed, ImageRequest, KnownTemplate, Lookup, MigrationRequest, TemplateRequest, Update,
@@ -273,6 +274,7 @@ struct KeptPins {
     disks_without_serial: BTreeSet<String>,
     hotpluggable: BTreeSet<String>,
     unspecified_efi_state: bool,
+    unspecified_grace_period: bool,
     defaults: ImageDefaults,
     device_kinds: BTreeMap<String, DeviceKind>,
 }
@@ -290,6 +292,7 @@ impl KeptPins {
         looked_up.disks_without_serial = self.disks_without_serial;
         looked_up.hotpluggable = self.hotpluggable;
         looked_up.unspecified_efi_state = self.unspecified_efi_state;
+        looked_up.unspecified_grace_period = self.unspecified_grace_period;
         looked_up.defaults = self.defaults;
         looked_up.device_kinds.extend(self.device_kinds);
         looked_up
@@ -445,6 +448,7 @@ fn resolve(
         disks_without_serial: disks_without_serial(old_block.or(restored)),
         hotpluggable: rules::hotpluggable(&merged, old_block, restored),
         unspecified_efi_state: unspecified_efi_state(old_block.or(restored)),
+        unspecified_grace_period: unspecified_grace_period(old_block.or(restored)),
         defaults,
         device_kinds: device_kinds(old_block.or(restored)),
     };
@@ -478,6 +482,7 @@ fn resolve(
         disks_without_serial: kept.disks_without_serial.clone(),
         hotpluggable: kept.hotpluggable.clone(),
         unspecified_efi_state: kept.unspecified_efi_state,
+        unspecified_grace_period: kept.unspecified_grace_period,
         defaults,
         device_kinds: rules::device_kinds(&lookup, &kept.device_kinds),
         annotation_keys: rules::annotation_keys(&policies),

@@ -106,6 +106,7 @@ fn check(
         hotpluggable: BTreeSet::new(),
         annotation_keys: Vec::new(),
         unspecified_efi_state: false,
+        unspecified_grace_period: false,
         defaults: ImageDefaults::default(),
         device_kinds: BTreeMap::new(),
     };

@@ -110,7 +110,8 @@ pub struct Normalized {
     /// Template that was merged into the spec, with its content at that time. Absent without a template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<TemplatePin>,
-    /// Time in seconds that the guest has to shut down before its power is cut. Absent: that of the backend.
+    /// Time in seconds that the guest has to shut down before its power is cut. Absent in blocks of earlier releases: 30
+    /// on KubeVirt, 60 on libvirt.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = bounds::GRACE_PERIOD_MAX))]
     pub termination_grace_period_seconds: Option<u32>,

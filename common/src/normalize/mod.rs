@@ -82,6 +82,8 @@ pub struct Pins {
     /// Whether EFI variables are left to the backend unless the intent says otherwise: of a block of version 1 with
     /// UEFI.
     pub unspecified_efi_state: bool,
+    /// Whether the time to shut down is left to the backend unless the intent gives one: of a block that has none.
+    pub unspecified_grace_period: bool,
     /// Defaults that a MachineImage decided when the Machine was made.
     pub defaults: ImageDefaults,
     /// How KubeVirt gives devices of nodes to guests, by name of the resource. Others are PCI devices.
@@ -136,6 +138,7 @@ pub fn pins_of(block: &Normalized) -> Pins {
         disks_without_serial: disks_without_serial(Some(block)),
         hotpluggable: hotpluggable_in(Some(block)),
         unspecified_efi_state: unspecified_efi_state(Some(block)),
+        unspecified_grace_period: unspecified_grace_period(Some(block)),
         defaults: defaults_of(block),
         device_kinds: device_kinds(Some(block)),
         annotation_keys: block.annotation_keys.clone(),
@@ -183,6 +186,11 @@ pub(crate) fn unspecified_efi_state(block: Option<&Normalized>) -> bool {
     block.is_some_and(|block| {
         block.firmware.kind == FirmwareType::Efi && block.firmware.persistent.is_none()
     })
+}
+
+/// Whether a block, if there is one, does not say how long the guest has to shut down. Releases before 0.2 wrote such.
+pub(crate) fn unspecified_grace_period(block: Option<&Normalized>) -> bool {
+    block.is_some_and(|block| block.termination_grace_period_seconds.is_none())
 }
 
 /// The MachineImages of a block, by name of the disk or CD-ROM.

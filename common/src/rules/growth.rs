@@ -145,7 +145,7 @@ fn not_live(lookup: &Lookup<'_>, findings: &mut Findings) {
     let kubevirt = lookup.catalog.kubevirt();
     let on_kubevirt = lookup.backend == Backend::Kubevirt;
     let obstacle = on_kubevirt
-        .then(|| Obstacle::find(kubevirt.as_deref(), unmovable(lookup.merged)))
+        .then(|| Obstacle::find(kubevirt.as_deref(), not_migratable(lookup.merged)))
         .flatten();
     warn_of(obstacle.as_ref(), lookup.merged, findings);
 }
@@ -196,8 +196,8 @@ impl Obstacle {
         }
     }
 
-    /// The obstacle for the guest of a stored Machine. What the controller has reported of the guest comes before what
-    /// its disks let expect.
+    /// The obstacle for the guest of a stored Machine. What the controller has reported of the guest takes
+    /// precedence over what its specification implies.
     pub(super) fn of(update: &Update<'_>) -> Option<Self> {
         if update.backend != Backend::Kubevirt {
             return None;
@@ -205,7 +205,7 @@ impl Obstacle {
         let guest = match update.guest.migration {
             Some(Ok(())) => None,
             Some(Err(why)) => Some(why.to_owned()),
-            None => unmovable(update.merged),
+            None => not_migratable(update.merged),
         };
         Self::find(update.kubevirt, guest)
     }
@@ -237,27 +237,23 @@ pub(super) fn is_certain(update: &Update<'_>, new: &Normalized) -> bool {
 /// Why KubeVirt cannot migrate a guest of this specification: it has a device of a node
 /// (`calculateLiveMigrationCondition` of virt-handler), or one of its disks is made for one node. Existing claims are not
 /// looked at.
-fn unmovable(merged: &Merged<'_>) -> Option<String> {
-    let (part, name, why) = node_device(merged).or_else(|| unshared_disk(merged))?;
-    Some(format!(
-        "{part} '{name}' is {why}, so KubeVirt cannot migrate the guest"
-    ))
+fn not_migratable(merged: &Merged<'_>) -> Option<String> {
+    let why = node_device(merged).or_else(|| unshared_disk(merged))?;
+    Some(format!("{why}, so KubeVirt cannot migrate the guest"))
 }
 
-type Part<'a> = (&'static str, &'a str, &'static str);
-
-fn node_device<'a>(merged: &Merged<'a>) -> Option<Part<'a>> {
+fn node_device(merged: &Merged<'_>) -> Option<String> {
     let mut devices = hardware::devices(merged).value.unwrap_or_default().iter();
     let name = devices.find_map(|device| device.name.as_deref())?;
-    Some(("device", name, "one of the node"))
+    Some(format!("device '{name}' belongs to the node"))
 }
 
-fn unshared_disk<'a>(merged: &Merged<'a>) -> Option<Part<'a>> {
+fn unshared_disk(merged: &Merged<'_>) -> Option<String> {
     let mut unshared = merged.disks.iter().filter(|item| {
         let is_own = existing::source(item, Backend::Kubevirt).value.is_none();
         let mode = disks::access_mode(item, &mut Findings::default());
         is_own && mode.is_some_and(|mode| mode != AccessMode::ReadWriteMany)
     });
     let name = unshared.next()?.name().value?;
-    Some(("disk", name, "not ReadWriteMany"))
+    Some(format!("disk '{name}' is not ReadWriteMany"))
 }

@@ -66,6 +66,11 @@ pub(super) fn desired_power_state(
     form::choice(leaf, PowerState::Running, code, findings)
 }
 
+/// Default of the time in seconds that a guest has to shut down, except on Windows. KubeVirt's own is 30
+/// (`DefaultGracePeriodSeconds`), in which a guest that writes back its caches does not end; the templates of the KubeVirt
+/// project have this one.
+const GRACE_PERIOD: u32 = 180;
+
 /// The time in seconds that the guest has to shut down.
 pub(super) fn requested_grace_period(merged: &Merged<'_>) -> Leaf<i64> {
     merged.pick(
@@ -79,8 +84,12 @@ pub(super) fn requested_grace_period(merged: &Merged<'_>) -> Leaf<i64> {
 fn grace_period(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
     let leaf = requested_grace_period(subject.merged);
     let Some(seconds) = leaf.value else {
-        let is_windows = guest_os::is_windows(subject.merged);
-        parts.grace_period = is_windows.then_some(guest_os::WINDOWS_GRACE_PERIOD);
+        let is_left = subject.pins.unspecified_grace_period;
+        parts.grace_period = if guest_os::is_windows(subject.merged) {
+            Some(guest_os::WINDOWS_GRACE_PERIOD)
+        } else {
+            (!is_left).then_some(GRACE_PERIOD)
+        };
         return;
     };
     let valid = u32::try_from(seconds).ok();

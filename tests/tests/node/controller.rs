@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, api::DeleteParams};
 use lab::{Binary, OPERATOR_NAMESPACE, node::Cluster, wait};
 use serde_json::{Value, json};
@@ -20,7 +20,6 @@ pub(crate) async fn a_deleted_leader_is_replaced_within_the_lease(cluster: &mut 
         .iter()
         .find(|pod| holder(&before).contains(name(pod)))
         .unwrap();
-    let mark = cluster.lab.log_position().await.unwrap();
     let start = Instant::now();
     let at_once = DeleteParams::default().grace_period(0);
     pods(cluster).delete(name(leader), &at_once).await.unwrap();
@@ -39,19 +38,6 @@ pub(crate) async fn a_deleted_leader_is_replaced_within_the_lease(cluster: &mut 
     // The last renewal was before the deletion; the rest is time between two looks on a busy machine.
     assert!(start.elapsed().as_secs() <= 2 * seconds);
     all_ready(cluster, Binary::Controller, 2).await;
-
-    // What the former leader wrote, it wrote before the other one had the Lease.
-    let acquired = after["spec"]["acquireTime"].as_str().unwrap();
-    let acquired: Timestamp = acquired.parse().unwrap();
-    let events = cluster.lab.requests_since(mark).await.unwrap();
-    let late: Vec<_> = events
-        .iter()
-        .filter(|event| event.pod == name(leader) && event.wrote())
-        .filter(|event| event.answered > Some(acquired))
-        .collect();
-    assert!(late.is_empty(), "{late:#?}");
-    let by_holder = |pod: &str| !pod.is_empty() && holder(&after).contains(pod);
-    assert!(events.iter().any(|event| by_holder(&event.pod)));
 }
 
 fn holder(lease: &Value) -> &str {

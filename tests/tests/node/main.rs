@@ -21,8 +21,8 @@ use lab::{
 };
 use serde_json::Value;
 
-/// Limit of one test, the start of its node included. A token is replaced after eight minutes.
-const LIMIT: Duration = Duration::from_mins(15);
+/// Limit of one test, the start of its node included. A token is replaced after some ten minutes.
+const LIMIT: Duration = Duration::from_mins(25);
 
 /// Runs the test of this name in namespaces of its own, with a cluster in which the chart is installed with these values.
 fn on_a_node(name: &str, values: &[&str], test: impl AsyncFnOnce(&mut Cluster)) {

@@ -180,7 +180,8 @@ pub struct MachineSpec {
     pub domain: Option<Domain>,
 
     /// Time in seconds that the guest has to shut down before its power is cut, from 0 to 86400. Default: the
-    /// template's value, else 180.
+    /// template's value, else 3600 for Windows and 180 for others. A Machine of an earlier release without it keeps the
+    /// default of the backend: 30 on KubeVirt, 60 on libvirt.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = bounds::GRACE_PERIOD_MAX))]
     pub termination_grace_period_seconds: Option<i64>,

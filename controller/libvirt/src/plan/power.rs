@@ -25,9 +25,9 @@ use controller_core::foreign_stop::OnForeignStop;
 use controller_core::machine::Machine;
 use controller_core::plan::Now;
 
-/// How long a guest may take to shut down before it is switched off, unless its spec says otherwise: the default of
-/// KubeVirt, so that a Machine does not lose data for being moved to the other backend. Windows with updates takes longer.
-const SHUTDOWN_LIMIT: Duration = Duration::from_mins(3);
+/// How long a guest may take to shut down before it is switched off, if its block does not say so, as blocks of
+/// earlier releases.
+const SHUTDOWN_LIMIT: Duration = Duration::from_mins(1);
 /// Pause between two shutdown requests, as a guest that is still booting ignores the first one, and until the state is
 /// read again after a start.
 pub(super) const POWER_RETRY: Duration = Duration::from_secs(5);
