@@ -172,7 +172,7 @@ async fn existing_disks_state_and_addresses_are_seen_with_the_commands_of_the_pa
         json!({"template": "small", "networks": [{"name": "eth0", "networkName": "prod"}]});
     env.apply(&machine("web", &on_prod)).await;
     machines.until_phase("web", "Running").await.unwrap();
-    let [held, networks, card] = &commands(addresses)[..] else {
+    let [held, of_namespace, networks, card] = &commands(addresses)[..] else {
         panic!("{:?}", commands(addresses));
     };
     let [lock] = &env.lab.objects(ADDRESS, "").list().await.unwrap()[..] else {
@@ -180,6 +180,7 @@ async fn existing_disks_state_and_addresses_are_seen_with_the_commands_of_the_pa
     };
     let address = lock["spec"]["address"].as_str().unwrap();
     assert!(run(&kubectl, held).await.contains(address));
+    assert!(run(&kubectl, of_namespace).await.contains(address));
     assert!(run(&kubectl, networks).await.contains("prod"));
     assert!(run(&kubectl, card).await.contains(address));
 }
