@@ -11,9 +11,8 @@ use crate::api::machine_image::PinnedImage;
 use crate::api::normalized::{BLOCK_VERSION, Normalized, NormalizedDisk, TemplatePin};
 use crate::catalog::{Catalog, MachineName};
 use crate::normalize::{
-    ImageDefaults, Intent, Merged, Pins, TemplateChoice, defaults_of, device_kinds,
-    disks_without_serial, hash, images_in, merge, pins_of, unspecified_efi_state,
-    unspecified_grace_period,
+    ImageDefaults, Intent, LeftToBackend, Merged, Pins, TemplateChoice, defaults_of, device_kinds,
+    disks_without_serial, hash, images_in, merge, pins_of,
 };
 use crate::rules::rule::{
     Governed, ImageRequest, KnownTemplate, Lookup, MigrationRequest, TemplateRequest, Update,
@@ -273,8 +272,7 @@ struct KeptPins {
     images: BTreeMap<String, PinnedImage>,
     disks_without_serial: BTreeSet<String>,
     hotpluggable: BTreeSet<String>,
-    unspecified_efi_state: bool,
-    unspecified_grace_period: bool,
+    left_to_backend: LeftToBackend,
     defaults: ImageDefaults,
     device_kinds: BTreeMap<String, DeviceKind>,
 }
@@ -291,8 +289,7 @@ impl KeptPins {
         looked_up.images.extend(self.images);
         looked_up.disks_without_serial = self.disks_without_serial;
         looked_up.hotpluggable = self.hotpluggable;
-        looked_up.unspecified_efi_state = self.unspecified_efi_state;
-        looked_up.unspecified_grace_period = self.unspecified_grace_period;
+        looked_up.left_to_backend = self.left_to_backend;
         looked_up.defaults = self.defaults;
         looked_up.device_kinds.extend(self.device_kinds);
         looked_up
@@ -447,8 +444,7 @@ fn resolve(
         images: kept_images,
         disks_without_serial: disks_without_serial(old_block.or(restored)),
         hotpluggable: rules::hotpluggable(&merged, old_block, restored),
-        unspecified_efi_state: unspecified_efi_state(old_block.or(restored)),
-        unspecified_grace_period: unspecified_grace_period(old_block.or(restored)),
+        left_to_backend: LeftToBackend::by(old_block.or(restored)),
         defaults,
         device_kinds: device_kinds(old_block.or(restored)),
     };
@@ -481,8 +477,7 @@ fn resolve(
         images: images.clone(),
         disks_without_serial: kept.disks_without_serial.clone(),
         hotpluggable: kept.hotpluggable.clone(),
-        unspecified_efi_state: kept.unspecified_efi_state,
-        unspecified_grace_period: kept.unspecified_grace_period,
+        left_to_backend: kept.left_to_backend,
         defaults,
         device_kinds: rules::device_kinds(&lookup, &kept.device_kinds),
         annotation_keys: rules::annotation_keys(&policies),

@@ -11,7 +11,7 @@ use crate::bounds::TEXT_MAX;
 use crate::bounds::VCPUS_MAX;
 use crate::catalog::Catalog;
 use crate::json::Json;
-use crate::normalize::{Base, ImageDefaults, Intent, Merged, Pins, TemplateChoice};
+use crate::normalize::{Base, ImageDefaults, Intent, LeftToBackend, Merged, Pins, TemplateChoice};
 use crate::rules::{self, Settings, limits};
 use crate::violation::Findings;
 
@@ -105,8 +105,7 @@ fn check(
         disks_without_serial: BTreeSet::new(),
         hotpluggable: BTreeSet::new(),
         annotation_keys: Vec::new(),
-        unspecified_efi_state: false,
-        unspecified_grace_period: false,
+        left_to_backend: LeftToBackend::default(),
         defaults: ImageDefaults::default(),
         device_kinds: BTreeMap::new(),
     };

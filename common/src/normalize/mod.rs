@@ -79,11 +79,8 @@ pub struct Pins {
     /// Names of the disks that KubeVirt may plug into the running guest and out of it, and of the CD-ROM drives whose media
     /// it may change.
     pub hotpluggable: BTreeSet<String>,
-    /// Whether EFI variables are left to the backend unless the intent says otherwise: of a block of version 1 with
-    /// UEFI.
-    pub unspecified_efi_state: bool,
-    /// Whether the time to shut down is left to the backend unless the intent gives one: of a block that has none.
-    pub unspecified_grace_period: bool,
+    /// What is left to the backend unless the intent says otherwise.
+    pub left_to_backend: LeftToBackend,
     /// Defaults that a MachineImage decided when the Machine was made.
     pub defaults: ImageDefaults,
     /// How KubeVirt gives devices of nodes to guests, by name of the resource. Others are PCI devices.
@@ -97,6 +94,27 @@ impl Pins {
     pub(crate) fn device_kind(&self, resource: &str) -> DeviceKind {
         let kind = self.device_kinds.get(resource);
         kind.copied().unwrap_or(DeviceKind::Pci)
+    }
+}
+
+/// What blocks of earlier releases do not say, so that the backend decides it. Such Machines keep that: they would wait
+/// for a restart after an upgrade.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftToBackend {
+    /// Whether EFI variables persist, in a block of version 1 with UEFI.
+    pub efi_state: bool,
+    /// How long the guest has to shut down.
+    pub grace_period: bool,
+}
+
+impl LeftToBackend {
+    /// What a block leaves to the backend; without a block nothing is.
+    pub(crate) fn by(block: Option<&Normalized>) -> Self {
+        block.map_or_else(Self::default, |block| Self {
+            efi_state: block.firmware.kind == FirmwareType::Efi
+                && block.firmware.persistent.is_none(),
+            grace_period: block.termination_grace_period_seconds.is_none(),
+        })
     }
 }
 
@@ -137,8 +155,7 @@ pub fn pins_of(block: &Normalized) -> Pins {
         images: images_in(block),
         disks_without_serial: disks_without_serial(Some(block)),
         hotpluggable: hotpluggable_in(Some(block)),
-        unspecified_efi_state: unspecified_efi_state(Some(block)),
-        unspecified_grace_period: unspecified_grace_period(Some(block)),
+        left_to_backend: LeftToBackend::by(Some(block)),
         defaults: defaults_of(block),
         device_kinds: device_kinds(Some(block)),
         annotation_keys: block.annotation_keys.clone(),
@@ -179,18 +196,6 @@ pub(crate) fn hotpluggable_in(block: Option<&Normalized>) -> BTreeSet<String> {
     let names = disks.map(|disk| &disk.name);
     let names = names.chain(cdroms.map(|cdrom| &cdrom.name));
     names.cloned().collect()
-}
-
-/// Whether a block, if there is one, has UEFI and does not say whether its variables persist.
-pub(crate) fn unspecified_efi_state(block: Option<&Normalized>) -> bool {
-    block.is_some_and(|block| {
-        block.firmware.kind == FirmwareType::Efi && block.firmware.persistent.is_none()
-    })
-}
-
-/// Whether a block, if there is one, does not say how long the guest has to shut down. Releases before 0.2 wrote such.
-pub(crate) fn unspecified_grace_period(block: Option<&Normalized>) -> bool {
-    block.is_some_and(|block| block.termination_grace_period_seconds.is_none())
 }
 
 /// The MachineImages of a block, by name of the disk or CD-ROM.

@@ -84,7 +84,7 @@ pub(super) fn requested_grace_period(merged: &Merged<'_>) -> Leaf<i64> {
 fn grace_period(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
     let leaf = requested_grace_period(subject.merged);
     let Some(seconds) = leaf.value else {
-        let is_left = subject.pins.unspecified_grace_period;
+        let is_left = subject.pins.left_to_backend.grace_period;
         parts.grace_period = if guest_os::is_windows(subject.merged) {
             Some(guest_os::WINDOWS_GRACE_PERIOD)
         } else {

@@ -7,7 +7,7 @@ use crate::api::machine::{Domain, Tpm};
 use crate::api::normalized::NormalizedTpm;
 use crate::code::Code;
 use crate::field_path::FieldPath;
-use crate::normalize::{Leaf, Merged, unspecified_efi_state};
+use crate::normalize::{Leaf, LeftToBackend, Merged};
 use crate::violation::Findings;
 use crate::words::quoted;
 
@@ -126,7 +126,7 @@ fn efi_state(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) 
     if let Some(firmware) = &mut parts.firmware
         && efi.value == Some(true)
     {
-        firmware.persistent = persistent_efi(merged, subject.pins.unspecified_efi_state);
+        firmware.persistent = persistent_efi(merged, subject.pins.left_to_backend.efi_state);
     }
 }
 
@@ -161,7 +161,7 @@ fn state_class(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: 
     }
     let merged = lookup.merged;
     let keeps_efi = firmware::efi(merged).value == Some(true)
-        && persistent_efi(merged, unspecified_efi_state(lookup.stored)) == Some(true);
+        && persistent_efi(merged, LeftToBackend::by(lookup.stored).efi_state) == Some(true);
     let keeps_tpm = requested_tpm(merged).is_some_and(|tpm| tpm.persistent);
     let kept = lookup.stored.is_some_and(|old| {
         old.firmware.persistent == Some(true) || old.tpm.is_some_and(|tpm| tpm.persistent)

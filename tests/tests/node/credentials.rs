@@ -3,13 +3,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use certs::{CA_LIFETIME, Ca};
-use k8s_openapi::{
-    api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Secret},
-    jiff::Timestamp,
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Secret,
 };
 use kube::{
     Api,
@@ -19,7 +18,7 @@ use lab::{Binary, Lab, OPERATOR_NAMESPACE, WEBHOOK_CONFIGURATION, http, node::Cl
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use crate::{all_ready, calls, name};
+use crate::{all_ready, calls, deployment, name, rolled_out};
 
 /// The Secret with the CA of the webhook.
 const CA: &str = "machine-webhook-ca";
@@ -32,11 +31,11 @@ const AFTERWARDS: usize = 10;
 
 /// Every write is answered while another CA is published and both replicas get certificates of it.
 pub(crate) async fn certificates_are_replaced_between_two_calls(cluster: &mut Cluster) {
-    let deployment = deployment(Binary::Webhook);
+    let deployment = &deployment(Binary::Webhook);
     let sooner = ["CA_PROPAGATION=5s", "CERTIFICATE_POLL=1s"];
     let set = [&["set", "env", deployment][..], &sooner].concat();
     cluster.kubectl(&set).await.unwrap();
-    rolled_out(cluster, deployment).await;
+    rolled_out(cluster, Binary::Webhook).await;
     let replicas = all_ready(cluster, Binary::Webhook, 2).await;
     let now = OffsetDateTime::now_utc();
     let own = Ca::generate("Our own CA", now, CA_LIFETIME).unwrap();
@@ -118,7 +117,7 @@ pub(crate) async fn tokens_are_replaced_while_the_programs_run(cluster: &mut Clu
         "readOnly": true,
     });
     for binary in [Binary::Webhook, Binary::Controller] {
-        let deployment = deployment(binary);
+        let deployment = &deployment(binary);
         let find = ["get", deployment, "--output=json"];
         let found = cluster.kubectl(&find).await.unwrap();
         let found: Value = serde_json::from_str(&found).unwrap();
@@ -130,7 +129,7 @@ pub(crate) async fn tokens_are_replaced_while_the_programs_run(cluster: &mut Clu
         }}}});
         let patch = ["patch", deployment, "--patch", &patch.to_string()];
         cluster.kubectl(&patch).await.unwrap();
-        rolled_out(cluster, deployment).await;
+        rolled_out(cluster, binary).await;
     }
     let mut pods = BTreeSet::new();
     for binary in [Binary::Webhook, Binary::Controller] {
@@ -138,7 +137,7 @@ pub(crate) async fn tokens_are_replaced_while_the_programs_run(cluster: &mut Clu
         pods.extend(running.iter().map(|pod| name(pod).to_owned()));
     }
     let mark = cluster.lab.log_position().await.unwrap();
-    let start = Timestamp::now();
+    let start = Instant::now();
     let replaced = wait::until_within(TOKENS_REPLACED, "a second token of each pod", async || {
         let tokens = tokens(&cluster.lab, mark).await;
         let all = pods
@@ -150,9 +149,7 @@ pub(crate) async fn tokens_are_replaced_while_the_programs_run(cluster: &mut Clu
     eprintln!(
         "the tokens of {} pods were replaced within {} s",
         pods.len(),
-        (Timestamp::now() - start)
-            .total(k8s_openapi::jiff::Unit::Second)
-            .unwrap()
+        start.elapsed().as_secs()
     );
 }
 
@@ -165,18 +162,4 @@ async fn tokens(lab: &Lab, mark: lab::audit::LogPosition) -> BTreeMap<String, BT
         }
     }
     tokens
-}
-
-/// The Deployment of a program, in the chart.
-fn deployment(binary: Binary) -> &'static str {
-    match binary {
-        Binary::Webhook => "deployment/machine-webhook",
-        Binary::Controller => "deployment/kubevirt-operator-controller-manager",
-    }
-}
-
-/// Waits until every pod of a deployment is one of its current template.
-async fn rolled_out(cluster: &Cluster, deployment: &str) {
-    let status = ["rollout", "status", deployment, "--timeout=110s"];
-    cluster.kubectl(&status).await.unwrap();
 }

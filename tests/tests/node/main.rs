@@ -82,6 +82,17 @@ fn the_programs_stay_within_their_limits_and_a_leader_is_replaced() {
 /// The port for probes and the log level of both programs, in the chart.
 const HEALTH_PORT: u16 = 8081;
 
+/// The Deployment of a program. The chart names it as its ServiceAccount.
+fn deployment(binary: Binary) -> String {
+    format!("deployment/{}", binary.account())
+}
+
+/// Waits until every pod of a program is one of the current template of its Deployment.
+async fn rolled_out(cluster: &Cluster, binary: Binary) {
+    let status = ["rollout", "status", &deployment(binary), "--timeout=110s"];
+    cluster.kubectl(&status).await.unwrap();
+}
+
 /// The pods of the operator.
 fn pods(cluster: &Cluster) -> Api<Pod> {
     Api::namespaced(cluster.lab.client().clone(), OPERATOR_NAMESPACE)

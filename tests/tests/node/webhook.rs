@@ -15,7 +15,7 @@ use lab::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::{HEALTH_PORT, all_ready, calls, name, pods, restarts};
+use crate::{HEALTH_PORT, all_ready, calls, deployment, name, pods, restarts, rolled_out};
 
 /// Replicas in the chart.
 const REPLICAS: usize = 2;
@@ -97,15 +97,9 @@ type Step<'a> = std::pin::Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 async fn rolling_restart(cluster: &Cluster) {
     let before = all_ready(cluster, Binary::Webhook, REPLICAS).await;
-    let restart = ["rollout", "restart", "deployment/machine-webhook"];
+    let restart = ["rollout", "restart", &deployment(Binary::Webhook)];
     cluster.kubectl(&restart).await.unwrap();
-    let status = [
-        "rollout",
-        "status",
-        "deployment/machine-webhook",
-        "--timeout=110s",
-    ];
-    cluster.kubectl(&status).await.unwrap();
+    rolled_out(cluster, Binary::Webhook).await;
     let after = replaced(cluster, &before).await;
     assert!(
         after
