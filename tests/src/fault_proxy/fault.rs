@@ -35,6 +35,32 @@ impl fmt::Display for Fault {
     }
 }
 
+/// A fault, and the write at which it is injected.
+#[derive(Debug, Clone)]
+pub struct Injection {
+    pub fault: Fault,
+    /// The only writes that are counted, as [`kind`] has them. `None`: all.
+    pub of: Option<String>,
+    /// The number of the write among these, from 1.
+    pub number: usize,
+}
+
+impl Injection {
+    /// Whether the last of these writes is the one at which the fault is injected.
+    pub(super) fn is_at_last_of(&self, writes: &[String]) -> bool {
+        let counts = |write: &String| self.of.as_deref().is_none_or(|of| kind(write) == of);
+        let count = writes.iter().filter(|write| counts(write)).count();
+        writes.last().is_some_and(counts) && count == self.number
+    }
+}
+
+impl fmt::Display for Injection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = self.of.as_deref().unwrap_or("write");
+        write!(f, "{} {of} no. {}", self.fault, self.number)
+    }
+}
+
 /// A write that the proxy received and has not forwarded.
 #[derive(Debug, Clone)]
 pub struct Write {

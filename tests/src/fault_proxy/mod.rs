@@ -1,4 +1,4 @@
-//! A proxy in front of the API server that injects one fault at a chosen write.
+//! A proxy in front of the API server that injects a fault at a chosen write.
 //!
 //! ```text
 //! controller ──HTTP──► FaultProxy ──as the controller's account──► kube-apiserver
@@ -12,12 +12,13 @@
 mod fault;
 
 use std::{
+    collections::VecDeque,
     convert::Infallible,
     fmt,
     net::SocketAddr,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -45,7 +46,7 @@ use tokio::{
     time::sleep,
 };
 
-pub use fault::{Fault, Write, kind};
+pub use fault::{Fault, Injection, Write, kind};
 
 /// How long watches are delayed: longer than the controller's expectations last (5 s), so that it has to act on a
 /// cache that lacks its own write.
@@ -91,24 +92,29 @@ pub struct Scope<'a> {
     pub namespace: Option<&'a str>,
     /// The kinds, in the plural, whose writes are counted. Empty: all.
     pub counted: &'static [&'static str],
-    /// The only writes by whose number a fault is injected, as [`kind`] has them. `None`: every counted write.
-    pub interrupted: Option<&'a str>,
+}
+
+/// What was done while a fault was to be injected.
+#[derive(Debug)]
+pub struct Interrupted<T> {
+    /// The counted writes meanwhile, in order.
+    pub writes: Vec<String>,
+    /// Whether the fault was injected.
+    pub injected: bool,
+    pub result: T,
 }
 
 struct State {
     client: Client,
     namespace: Option<String>,
     counted: &'static [&'static str],
-    interrupted: Option<String>,
-    /// The fault, and the number of the write at which it is injected, counted from 1.
-    fault: Option<(usize, Fault)>,
     check: InvariantCheck,
     seen: Mutex<Seen>,
     /// The id of the process to kill; 0 before [`FaultProxy::set_target`].
     process: AtomicU32,
     killed: Notify,
-    /// The write that was not forwarded when the process was killed.
-    held: Mutex<Option<(Write, Request<Body>)>>,
+    /// The writes that were not forwarded when the process was killed.
+    held: Mutex<VecDeque<(Write, Request<Body>)>>,
     /// While true, watches deliver nothing.
     watches_delayed: watch::Sender<bool>,
     /// How often all watches have been ended.
@@ -119,6 +125,10 @@ struct State {
 
 #[derive(Default)]
 struct Seen {
+    /// The fault that is to be injected, and since which write its writes are counted.
+    injection: Option<(Injection, usize)>,
+    /// Whether the last fault was injected.
+    injected: bool,
     writes: Vec<String>,
     violations: Vec<String>,
     /// Paths of watches whose next request is answered 410.
@@ -126,6 +136,17 @@ struct Seen {
 }
 
 impl Seen {
+    /// Records a write; returns the fault that is to be injected at it.
+    fn record(&mut self, write: &Write) -> Option<Fault> {
+        self.writes.push(write.to_string());
+        let (injection, since) = self.injection.as_ref()?;
+        if !injection.is_at_last_of(&self.writes[*since..]) {
+            return None;
+        }
+        self.injected = true;
+        self.injection.take().map(|(it, _)| it.fault)
+    }
+
     /// Whether the watch of this path is to be answered 410; true once for each expiration.
     fn take_outdated(&mut self, path: &str) -> bool {
         let at = self.outdated.iter().position(|it| it == path);
@@ -137,24 +158,17 @@ impl FaultProxy {
     /// Starts a proxy with the client's credentials that injects no fault.
     pub async fn transparent(client: Client) -> Result<Self> {
         let no_check: InvariantCheck = Box::new(|_| Box::pin(std::future::ready(None)));
-        Self::start(client, Scope::default(), None, no_check).await
+        Self::start(client, Scope::default(), no_check).await
     }
 
-    /// Starts a proxy with the client's credentials. It injects the fault at the counted write of this number.
-    pub async fn start(
-        client: Client,
-        scope: Scope<'_>,
-        fault: Option<(usize, Fault)>,
-        check: InvariantCheck,
-    ) -> Result<Self> {
+    /// Starts a proxy with the client's credentials.
+    pub async fn start(client: Client, scope: Scope<'_>, check: InvariantCheck) -> Result<Self> {
         let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let state = Arc::new(State {
             client,
             namespace: scope.namespace.map(ToOwned::to_owned),
             counted: scope.counted,
-            interrupted: scope.interrupted.map(ToOwned::to_owned),
-            fault,
             check,
             seen: Mutex::default(),
             process: AtomicU32::new(0),
@@ -200,27 +214,47 @@ impl FaultProxy {
         self.state.killed.notified().await;
     }
 
-    /// Forwards the write at which the process was killed. Returns it with the HTTP status of the answer; `None` if no
-    /// write is held.
+    /// Injects this fault while that is done. Only writes from now on count.
+    pub async fn inject<T>(
+        &self,
+        fault: Option<Injection>,
+        during: impl Future<Output = Result<T>>,
+    ) -> Result<Interrupted<T>> {
+        let before = {
+            let mut seen = self.state.seen();
+            let before = seen.writes.len();
+            seen.injection = fault.map(|fault| (fault, before));
+            seen.injected = false;
+            before
+        };
+        let result = during.await?;
+        let mut seen = self.state.seen();
+        seen.injection = None;
+        Ok(Interrupted {
+            writes: seen.writes[before..].to_vec(),
+            injected: seen.injected,
+            result,
+        })
+    }
+
+    /// Forwards the first of the writes at which the process was killed. Returns it with the HTTP status of the answer;
+    /// `None` if no write is held.
     pub async fn forward_held(&self) -> Result<Option<(Write, StatusCode)>> {
-        let held = self.state.held.lock();
-        let held = held.unwrap_or_else(PoisonError::into_inner).take();
-        let Some((write, request)) = held else {
+        let Some((write, request)) = self.state.held().pop_front() else {
             return Ok(None);
         };
         let status = self.state.client.send(request).await?.status();
         Ok(Some((write, status)))
     }
 
+    /// Whether a write is held at which the process was killed.
+    pub fn holds_a_write(&self) -> bool {
+        !self.state.held().is_empty()
+    }
+
     /// The counted writes received so far, in order.
     pub fn writes(&self) -> Vec<String> {
         self.state.seen().writes.clone()
-    }
-
-    /// Whether the chosen write was received.
-    pub fn fault_injected(&self) -> bool {
-        let writes = self.state.seen().writes.len();
-        self.state.fault.is_some_and(|(at, _)| at <= writes)
     }
 
     /// The violated invariants, each with the write that would have violated it.
@@ -261,8 +295,12 @@ async fn serve(stream: TcpStream, state: Arc<State>) {
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 impl State {
-    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn held(&self) -> MutexGuard<'_, VecDeque<(Write, Request<Body>)>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn forward_request(self: Arc<Self>, request: Request<Incoming>) -> Result<Answer> {
@@ -300,16 +338,14 @@ impl State {
     }
 
     async fn write(&self, write: &Write, upstream: Request<Body>) -> Result<Answer> {
-        let number = self.is_counted(write).then(|| self.number(write)).flatten();
+        let counted = self.is_counted(write);
+        let fault = counted.then(|| self.seen().record(write)).flatten();
         if let Some(violation) = (self.check)(write).await {
             self.seen().violations.push(format!("{write}: {violation}"));
         }
-        let fault = self.fault.filter(|(at, _)| Some(*at) == number);
-        let fault = fault.map(|(_, fault)| fault);
         match fault {
             Some(Fault::KilledBefore) => {
-                let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-                *held = Some((write.clone(), upstream));
+                self.held().push_back((write.clone(), upstream));
                 return self.kill();
             }
             Some(Fault::Rejected(status)) => return failure(status),
@@ -347,19 +383,6 @@ impl State {
             || query.to_owned(),
             |namespace| format!("{query}&fieldSelector={field}%3D{namespace}"),
         )
-    }
-
-    /// Records a write. Its number among those that may be interrupted, from 1; `None`: it is none of them.
-    fn number(&self, write: &Write) -> Option<usize> {
-        let text = write.to_string();
-        let may_be = |text: &str| {
-            let only = self.interrupted.as_deref();
-            only.is_none_or(|only| kind(text) == only)
-        };
-        let mut seen = self.seen();
-        seen.writes.push(text.clone());
-        let count = seen.writes.iter().filter(|it| may_be(it)).count();
-        may_be(&text).then_some(count)
     }
 
     fn is_counted(&self, write: &Write) -> bool {

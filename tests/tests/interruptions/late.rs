@@ -12,31 +12,36 @@ use serde_json::{Value, json};
 
 use crate::invariants;
 
-/// Forwards the held write. Returns what it has cost the Machine `web` that exists now.
+/// Forwards the held writes, one after the other. Returns what they have cost the Machine `web` that exists now.
 pub(crate) async fn forward(lab: &Lab, namespace: &str, proxy: &FaultProxy) -> Result<Vec<String>> {
-    let mut before = in_use(lab, namespace).await?;
-    let Some((write, status)) = proxy.forward_held().await? else {
-        return Ok(Vec::new());
-    };
     let machines = lab.objects(MACHINE, namespace);
-    if creates_vm(&write) {
-        // Applying creates an object or changes the one that exists: the VirtualMachine gets the marks and the owner of
-        // the former Machine, is collected with it, and is created again. Its guest is restarted on the same disks.
-        before.retain(|object| object.starts_with("claim"));
+    let mut costs = Vec::new();
+    for number in 1.. {
+        let mut before = in_use(lab, namespace).await?;
+        let Some((write, status)) = proxy.forward_held().await? else {
+            break;
+        };
+        if creates_vm(&write) {
+            // Applying creates an object or changes the one that exists: the VirtualMachine gets the marks and the owner
+            // of the former Machine, is collected with it, and is created again. Its guest is restarted on the same
+            // disks.
+            before.retain(|object| object.starts_with("claim"));
+        }
+        // The controller and the simulator have acted on everything that came before it.
+        let later = format!("later-{number}");
+        let mut machine = reviews::machine(&later, &json!({"template": "small"}));
+        machine["metadata"]["namespace"] = json!(namespace);
+        lab.apply(&machine).await?;
+        for name in [&later, "web"] {
+            let ready = machines.until_condition(name, "Ready", "True", "Running");
+            ready.await?;
+        }
+        let now = in_use(lab, namespace).await?;
+        let lost = before.iter().filter(|object| !now.contains(object));
+        let lost = lost.map(|object| format!("late {write} (HTTP {status}) costs {object}"));
+        costs.extend(lost);
+        costs.extend(invariants::shared_claims(lab, namespace).await?);
     }
-    // The controller and the simulator have acted on everything that came before it.
-    let mut later = reviews::machine("later", &json!({"template": "small"}));
-    later["metadata"]["namespace"] = json!(namespace);
-    lab.apply(&later).await?;
-    for name in ["later", "web"] {
-        let ready = machines.until_condition(name, "Ready", "True", "Running");
-        ready.await?;
-    }
-    let now = in_use(lab, namespace).await?;
-    let lost = before.iter().filter(|object| !now.contains(object));
-    let lost = lost.map(|object| format!("a late write (HTTP {status}) costs {object}"));
-    let mut costs: Vec<_> = lost.collect();
-    costs.extend(invariants::shared_claims(lab, namespace).await?);
     Ok(costs)
 }
 

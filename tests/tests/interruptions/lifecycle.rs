@@ -1,4 +1,4 @@
-//! The steps of one Machine in a namespace of its own, with the state of the namespace after each of them.
+//! The steps of one Machine in a namespace of its own, each with a fault, and the state of the namespace after each.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use kube::Client;
 use lab::{
     Lab, ProgramUnderTest,
-    fault_proxy::{Fault, FaultProxy, Scope},
+    fault_proxy::{FaultProxy, Injection, Interrupted, Scope},
     objects::{self, CLAIM, DATA_VOLUME, MACHINE, NETWORK, Objects, condition},
     reviews,
     wait::Deadline,
@@ -32,13 +32,37 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 const BASELINE_PAUSE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_secs(1);
 
+/// What a user does with the Machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    Create,
+    /// A larger disk and another NIC.
+    Change,
+    Restart,
+    Stop,
+    Start,
+    Delete,
+}
+
+impl Step {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Create,
+        Self::Change,
+        Self::Restart,
+        Self::Stop,
+        Self::Start,
+        Self::Delete,
+    ];
+}
+
+/// The fault that is injected in each step.
+pub(crate) type Faults = [Option<Injection>; Step::ALL.len()];
+
 /// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// The state at each checkpoint.
-    pub(crate) checkpoints: Vec<(&'static str, State)>,
-    /// All writes; a run may have fewer than the baseline.
-    pub(crate) writes: Vec<String>,
+    /// The steps, each with the state when nothing happens any more.
+    pub(crate) steps: Vec<Interrupted<State>>,
     pub(crate) violations: Vec<String>,
 }
 
@@ -46,74 +70,60 @@ impl Outcome {
     /// The violated invariants, and the differences from the run without faults.
     pub(crate) fn problems(&self, baseline: &Self) -> Vec<String> {
         let mut problems = self.violations.clone();
-        for ((rest, here), (_, there)) in self.checkpoints.iter().zip(&baseline.checkpoints) {
-            let differences = state::differences(here, there).into_iter();
-            problems.extend(differences.map(|it| format!("{rest}: {it}")));
+        let steps = self.steps.iter().zip(&baseline.steps);
+        for ((here, there), step) in steps.zip(Step::ALL) {
+            let differences = state::differences(&here.result, &there.result).into_iter();
+            problems.extend(differences.map(|it| format!("after {step:?}: {it}")));
         }
         problems
     }
 }
 
 pub(crate) struct Lifecycle<'a> {
-    lab: &'a Lab,
-    client: &'a Client,
-    namespace: &'a str,
-    /// The kind of the write that is interrupted, its number among these, from 1, and the fault.
-    fault: Option<(&'a str, usize, Fault)>,
+    pub(crate) lab: &'a Lab,
+    pub(crate) client: &'a Client,
+    pub(crate) namespace: &'a str,
+    pub(crate) faults: Faults,
     /// The run without faults to compare with.
-    baseline: Option<&'a Outcome>,
+    pub(crate) baseline: Option<&'a Outcome>,
 }
 
-impl<'a> Lifecycle<'a> {
-    pub(crate) fn new(
-        lab: &'a Lab,
-        client: &'a Client,
-        namespace: &'a str,
-        fault: Option<(&'a str, usize, Fault)>,
-        baseline: Option<&'a Outcome>,
-    ) -> Self {
-        Self {
-            lab,
-            client,
-            namespace,
-            fault,
-            baseline,
-        }
-    }
-
-    /// Runs all steps, from the first apply to the deletion of the Machine.
+impl Lifecycle<'_> {
+    /// Does all steps, from the first apply to the deletion of the Machine.
     pub(crate) async fn run(&self) -> Result<Outcome> {
         self.create_surroundings().await?;
         let check = invariants::of(self.lab, self.namespace);
         let scope = Scope {
             namespace: Some(self.namespace),
-            interrupted: self.fault.map(|(kind, ..)| kind),
             ..Scope::default()
         };
-        let fault = self.fault.map(|(_, number, fault)| (number, fault));
-        let proxy = FaultProxy::start(self.client.clone(), scope, fault, check).await?;
+        let proxy = FaultProxy::start(self.client.clone(), scope, check).await?;
         let (lab, kubeconfig) = (self.lab, proxy.kubeconfig());
         let [alone, interval] = SETTINGS;
         let settings = [alone, interval, ("IMAGE_NAMESPACE", self.namespace)];
         let mut controller = lab.start_controller_at(&kubeconfig, &settings).await?;
         proxy.set_target(controller.process().id());
         let steps = async {
-            let checkpoints = self.steps().await?;
-            let writes = proxy.writes();
-            let late = self.late_write(&proxy).await?;
-            anyhow::Ok((checkpoints, writes, late))
+            let mut done = Vec::new();
+            let mut uids = Uids::new();
+            for (step, fault) in Step::ALL.into_iter().zip(&self.faults) {
+                let during = async {
+                    self.take(step).await?;
+                    self.state_after(step, &mut uids).await
+                };
+                let interrupted = proxy.inject(fault.clone(), during).await;
+                done.push(interrupted.with_context(|| format!("{step:?}"))?);
+            }
+            let late = self.late_writes(&proxy).await?;
+            anyhow::Ok((done, late))
         };
-        let (checkpoints, writes, late) = tokio::select! {
+        let (steps, late) = tokio::select! {
             done = steps => done.with_context(|| controller.process().log_tail(15))?,
             failed = restart_when_killed(&proxy, &mut controller) => return Err(failed),
         };
         let mut violations = proxy.violations();
         violations.extend(late);
-        Ok(Outcome {
-            checkpoints,
-            writes,
-            violations,
-        })
+        Ok(Outcome { steps, violations })
     }
 
     /// Creates a network, an image, and objects that look like the Machine's but are not.
@@ -203,9 +213,9 @@ impl<'a> Lifecycle<'a> {
         Ok(())
     }
 
-    /// After all steps, the write that was held arrives at another Machine of the same name. Returns what it costs.
-    async fn late_write(&self, proxy: &FaultProxy) -> Result<Vec<String>> {
-        if !matches!(self.fault, Some((.., Fault::KilledBefore))) {
+    /// After all steps, the writes that were held arrive at another Machine of the same name. Returns what they cost.
+    async fn late_writes(&self, proxy: &FaultProxy) -> Result<Vec<String>> {
+        if !proxy.holds_a_write() {
             return Ok(Vec::new());
         }
         // The kept volume has grown to this size.
@@ -213,74 +223,66 @@ impl<'a> Lifecycle<'a> {
         late::forward(self.lab, self.namespace, proxy).await
     }
 
-    async fn steps(&self) -> Result<Vec<(&'static str, State)>> {
+    /// Does what the user does, and waits until the status says that it is done.
+    async fn take(&self, step: Step) -> Result<()> {
         let machines = self.machines();
-        let (mut checkpoints, mut uids) = (Vec::new(), Uids::new());
-        self.create("10Gi").await?;
-        // The import is removed a moment after the guest was created.
-        let imports = self.lab.objects(DATA_VOLUME, self.namespace);
-        imports.until_gone("web-root").await?;
-        checkpoints.push(self.checkpoint("created", &mut uids).await?);
-
-        let merge = async |spec: Value| machines.merge("web", &json!({"spec": spec})).await;
-        let cards = json!([{"name": "eth0"}, {"name": "lan", "networkName": "lan"}]);
-        merge(json!({"disks": self.disks("12Gi"), "networks": cards})).await?;
-        machines
-            .until("web", "to have grown and to wait for a restart", |web| {
-                settled(web)
-                    && capacity(web) == "12Gi"
-                    && condition(web, "RestartRequired")["status"] == "True"
-            })
-            .await?;
-        // The network is updated a moment later, by a reconciler of its own.
         let networks = self.lab.objects(NETWORK, self.namespace);
-        networks.until("lan", "to be in use", is_in_use).await?;
-        checkpoints.push(
-            self.checkpoint("with a larger disk and another NIC", &mut uids)
-                .await?,
-        );
-
-        let annotations = json!({"machine.vitistack.io/restart-requested": "for the NIC"});
-        let patch = json!({"metadata": {"annotations": annotations}});
-        machines.merge("web", &patch).await?;
-        machines
-            .until("web", "to be restarted", is_restarted)
-            .await?;
-        checkpoints.push(self.checkpoint("restarted", &mut uids).await?);
-
-        merge(json!({"powerState": "Stopped"})).await?;
-        machines
-            .until_condition("web", "Ready", "True", "Stopped")
-            .await?;
-        checkpoints.push(self.checkpoint("stopped", &mut uids).await?);
-
-        merge(json!({"powerState": "Running"})).await?;
-        machines
-            .until_condition("web", "Ready", "True", "Running")
-            .await?;
-        checkpoints.push(self.checkpoint("started", &mut uids).await?);
-
-        machines.delete("web").await?;
-        machines.until_gone("web").await?;
-        self.lab
-            .objects(CLAIM, self.namespace)
-            .until_gone("web-root")
-            .await?;
-        let is_free = |network: &Value| !is_in_use(network);
-        networks.until("lan", "to be released", is_free).await?;
-        checkpoints.push(self.checkpoint("deleted", &mut uids).await?);
-        Ok(checkpoints)
+        let merge = async |spec: Value| machines.merge("web", &json!({"spec": spec})).await;
+        let ready = async |status: &str| {
+            let ready = machines.until_condition("web", "Ready", "True", status);
+            ready.await
+        };
+        match step {
+            Step::Create => {
+                self.create("10Gi").await?;
+                // The import is removed a moment after the guest was created.
+                let imports = self.lab.objects(DATA_VOLUME, self.namespace);
+                imports.until_gone("web-root").await?;
+            }
+            Step::Change => {
+                let cards = json!([{"name": "eth0"}, {"name": "lan", "networkName": "lan"}]);
+                merge(json!({"disks": self.disks("12Gi"), "networks": cards})).await?;
+                let grown = |web: &Value| {
+                    settled(web)
+                        && capacity(web) == "12Gi"
+                        && condition(web, "RestartRequired")["status"] == "True"
+                };
+                let changed = machines.until("web", "to have grown and to wait for a restart", grown);
+                changed.await?;
+                // The network is updated a moment later, by a reconciler of its own.
+                networks.until("lan", "to be in use", is_in_use).await?;
+            }
+            Step::Restart => {
+                let annotations = json!({"machine.vitistack.io/restart-requested": "for the NIC"});
+                let patch = json!({"metadata": {"annotations": annotations}});
+                machines.merge("web", &patch).await?;
+                let restarted = machines.until("web", "to be restarted", is_restarted);
+                restarted.await?;
+            }
+            Step::Stop => {
+                merge(json!({"powerState": "Stopped"})).await?;
+                ready("Stopped").await?;
+            }
+            Step::Start => {
+                merge(json!({"powerState": "Running"})).await?;
+                ready("Running").await?;
+            }
+            Step::Delete => {
+                machines.delete("web").await?;
+                machines.until_gone("web").await?;
+                let claims = self.lab.objects(CLAIM, self.namespace);
+                claims.until_gone("web-root").await?;
+                let is_free = |network: &Value| !is_in_use(network);
+                networks.until("lan", "to be released", is_free).await?;
+            }
+        }
+        Ok(())
     }
 
-    /// The state at this checkpoint: as soon as it equals the baseline's, or after [`SETTLE_LIMIT`] in any case. That of
-    /// the baseline itself is taken after [`BASELINE_PAUSE`], when KubeVirt has done what it does by itself.
-    async fn checkpoint(
-        &self,
-        name: &'static str,
-        uids: &mut Uids,
-    ) -> Result<(&'static str, State)> {
-        let mut checkpoints = self.baseline.iter().flat_map(|it| &it.checkpoints);
-        let expected = checkpoints.find(|(it, _)| *it == name);
+    /// The state after a step: as soon as it equals the baseline's, or after [`SETTLE_LIMIT`] in any case. That of the
+    /// baseline itself is taken after [`BASELINE_PAUSE`], when KubeVirt has done what it does by itself.
+    async fn state_after(&self, step: Step, uids: &mut Uids) -> Result<State> {
+        let expected = self.baseline.map(|it| &it.steps[step as usize].result);
         let deadline = Deadline::after(if self.baseline.is_some() {
             SETTLE_LIMIT
         } else {
@@ -288,10 +290,9 @@ impl<'a> Lifecycle<'a> {
         });
         loop {
             let state = state::of(self.lab, self.namespace, uids).await?;
-            let is_at_rest =
-                expected.is_some_and(|(_, it)| state::differences(&state, it).is_empty());
+            let is_at_rest = expected.is_some_and(|it| state::differences(&state, it).is_empty());
             if is_at_rest || deadline.passed() {
-                return Ok((name, state));
+                return Ok(state);
             }
             sleep(POLL).await;
         }

@@ -1,13 +1,14 @@
 //! A controller that is interrupted at every single write, by every kind of fault.
 //!
 //! ```text
-//! run without faults ──▶ the states at its checkpoints, and its number of writes
+//! run without faults ──▶ the writes of each step, and the state after it
 //!                                   │ for every write × every fault
 //!                                   ▼
-//! the same steps, in a namespace of their own, with one fault ──▶ the same states
+//! the same steps, in a namespace of their own, with a fault in each ──▶ the same states
 //!                                   └ invariants are checked before each write is forwarded
 //! ```
-//! A write at which the controller was killed arrives at the end, when another Machine has the name. In [`replicas`] two
+//! The state after a step is that of the run without faults, so the next step may have a fault of its own: a run tries as
+//! many points as there are steps. A write at which the controller was killed arrives at the end, when another Machine has the name. In [`replicas`] two
 //! controllers act at the same time.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -18,15 +19,15 @@ mod parts;
 mod replicas;
 mod state;
 
-use std::{collections::BTreeSet, time::Instant};
+use std::{array, collections::BTreeSet, time::Instant};
 
 use futures::{StreamExt as _, stream};
 use lab::{
     Binary, Lab, OPERATOR_NAMESPACE, Scenario,
-    fault_proxy::{Fault, kind},
+    fault_proxy::{Fault, Injection, kind},
 };
 
-use lifecycle::Lifecycle;
+use lifecycle::{Faults, Lifecycle, Outcome, Step};
 
 /// Runs at a time: each of them waits most of the time.
 const AT_ONCE: usize = 8;
@@ -51,10 +52,20 @@ fn faults(at: usize, write: &str) -> Vec<Fault> {
     }
 }
 
-/// The write of this kind that is the `at`-th of its kind.
-fn find<'a>(writes: &'a [String], of: &str, at: usize) -> Option<&'a String> {
-    let mut same = writes.iter().filter(|write| kind(write) == of);
-    same.nth(at - 1)
+/// The faults of a step with these writes. Runs differ in the number of writes of the status, so a write is found by its
+/// kind.
+fn points(writes: &[String]) -> Vec<Injection> {
+    let points = (1..).zip(writes).flat_map(|(at, write)| {
+        let same = writes[..at].iter().filter(|it| kind(it) == kind(write));
+        let number = same.count();
+        let faults = faults(at, write).into_iter();
+        faults.map(move |fault| Injection {
+            fault,
+            of: Some(kind(write).to_owned()),
+            number,
+        })
+    });
+    points.collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -67,58 +78,71 @@ async fn a_fault_at_any_write_leaves_the_same_state_and_violates_no_invariant() 
         .account_client(OPERATOR_NAMESPACE, account)
         .await
         .unwrap();
+    let run = async |namespace: &str, faults: Faults, baseline: Option<&Outcome>| {
+        let run = Lifecycle {
+            lab: &lab,
+            client: &client,
+            namespace,
+            faults,
+            baseline,
+        };
+        run.run().await
+    };
 
-    let baseline = Lifecycle::new(&lab, &client, "baseline", None, None);
-    let baseline = baseline.run().await.unwrap();
+    let baseline = run("baseline", Faults::default(), None).await.unwrap();
     assert_eq!(baseline.violations, [""; 0]);
-    let writes = &baseline.writes;
-    println!("a run without faults takes {} writes:", writes.len());
-    for (number, write) in (1..).zip(writes) {
-        println!("{number:3} {write}");
+    println!("writes of a run without faults:");
+    for (step, done) in Step::ALL.iter().zip(&baseline.steps) {
+        println!("{step:?}: {:#?}", done.writes);
     }
 
     let start = Instant::now();
-    // Runs differ in the number of writes of the status, so a write is found by its kind.
-    let points = (1..).zip(writes).flat_map(|(at, write)| {
-        let same = writes[..at].iter().filter(|it| kind(it) == kind(write));
-        let nth = same.count();
-        let faults = (1..).zip(faults(at, write));
-        faults.map(move |(number, fault)| (at, number, kind(write), nth, fault))
-    });
-    let outcomes = stream::iter(points).map(|(at, number, of, nth, fault)| {
-        let (lab, client, baseline) = (&lab, &client, &baseline);
+    let points: Vec<_> = baseline.steps.iter().map(|it| points(&it.writes)).collect();
+    let runs = points.iter().map(Vec::len).max().unwrap_or_default();
+    let runs = (0..runs).map(|at| array::from_fn(|step| points[step].get(at).cloned()));
+    let outcomes = (1..).zip(runs).map(|(number, faults): (usize, Faults)| {
+        let (run, baseline) = (&run, &baseline);
         async move {
-            let namespace = format!("point-{at}-{number}");
-            let point = Some((of, nth, fault));
-            let run = Lifecycle::new(lab, client, &namespace, point, Some(baseline));
-            let (interrupted, problems) = match run.run().await {
-                Ok(outcome) => (
-                    find(&outcome.writes, of, nth).cloned(),
-                    outcome.problems(baseline),
-                ),
-                Err(error) => (Some(String::new()), vec![format!("{error:#}")]),
-            };
-            interrupted.map(|write| (format!("{fault} write {at}: {write}"), write, problems))
+            let namespace = format!("run-{number}");
+            let outcome = run(&namespace, faults.clone(), Some(baseline)).await;
+            (faults, outcome)
         }
     });
+    let outcomes = stream::iter(outcomes).buffer_unordered(AT_ONCE);
+    let outcomes: Vec<_> = outcomes.collect().await;
+    let mut tried = 0;
+    let (mut interrupted, mut problems) = (BTreeSet::new(), Vec::new());
+    for (faults, outcome) in outcomes {
+        let found = match outcome {
+            Ok(outcome) => {
+                let injected = faults.iter().zip(&outcome.steps);
+                let injected = injected.filter(|(_, done)| done.injected);
+                for fault in injected.filter_map(|(fault, _)| fault.as_ref()) {
+                    tried += 1;
+                    interrupted.insert(fault.of.clone());
+                }
+                outcome.problems(&baseline)
+            }
+            Err(error) => vec![format!("{error:#}")],
+        };
+        if !found.is_empty() {
+            let faults = Step::ALL.iter().zip(&faults);
+            let faults: Vec<_> = faults
+                .filter_map(|(step, fault)| Some(format!("{step:?}: {}", fault.as_ref()?)))
+                .collect();
+            problems.push((faults, found));
+        }
+    }
+    println!(
+        "{tried} points tried in {:.0} s, {} runs with a violation",
+        start.elapsed().as_secs_f64(),
+        problems.len()
+    );
+    assert!(problems.is_empty(), "{problems:#?}");
     // Two status changes at the same time are one write: some runs have fewer writes, and their last faults are not
     // injected.
-    let mut outcomes: Vec<_> = outcomes
-        .buffer_unordered(AT_ONCE)
-        .filter_map(async |it| it)
-        .collect()
-        .await;
-    let interrupted = outcomes.iter().map(|(_, write, _)| kind(write));
-    let interrupted: BTreeSet<_> = interrupted.map(str::to_owned).collect();
-    let tried = outcomes.len();
-    outcomes.retain(|(_, _, problems)| !problems.is_empty());
-    println!(
-        "{tried} points tried in {:.0} s, {} of them with a violation",
-        start.elapsed().as_secs_f64(),
-        outcomes.len()
-    );
-    assert!(outcomes.is_empty(), "{outcomes:#?}");
-    for write in writes {
-        assert!(interrupted.contains(kind(write)), "never: {write}");
+    for write in baseline.steps.iter().flat_map(|it| &it.writes) {
+        let of = Some(kind(write).to_owned());
+        assert!(interrupted.contains(&of), "never: {write}");
     }
 }

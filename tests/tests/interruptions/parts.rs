@@ -41,7 +41,7 @@ async fn a_class_a_network_or_a_node_that_fails_costs_no_claim_and_starts_no_sec
         namespace: Some(NAMESPACE),
         ..Scope::default()
     };
-    let proxy = FaultProxy::start(client, scope, None, check);
+    let proxy = FaultProxy::start(client, scope, check);
     let proxy = proxy.await.unwrap();
     let kubeconfig = proxy.kubeconfig();
     let _controller = lab

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! four Machines of one image, on a segment of four addresses ──▶ two are deleted, two others come at the same time
-//!          ──▶ the MachineImage is deleted while a Machine is made of it
+//!          ──▶ the MachineImage is deleted while a Machine is made of it          (a fault in each of the three)
 //! ```
 //! With the Lease only one replica allocates. Without it two may lock an address each for the same card: the card gets
 //! one of them, and the other one is held as well until its guest reports the first. No other Machine gets either.
@@ -15,7 +15,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::Client;
 use lab::{
     Binary, Lab, OPERATOR_NAMESPACE, Scenario,
-    fault_proxy::{Fault, FaultProxy, InvariantCheck, Scope, Write},
+    fault_proxy::{Fault, FaultProxy, Injection, Interrupted, InvariantCheck, Scope, Write},
     objects::{self, ADDRESS, IMAGE, INSTANCE, MACHINE, Objects, VM},
     reviews, wait,
 };
@@ -46,35 +46,47 @@ async fn two_replicas_give_no_address_twice_and_lose_no_image() {
     let account = Binary::Controller.account();
     let client = lab.account_client(OPERATOR_NAMESPACE, account);
     let client = client.await.unwrap();
-    let run = async |number: usize, fault: Option<(usize, Fault)>| {
-        let run = Pair::new(&lab, &client, number, fault);
+    let run = async |number: usize, faults: Faults| {
+        let run = Pair::new(&lab, &client, number, faults);
         let outcome = run.run().await;
-        outcome.with_context(|| format!("pair {number}, {fault:?}"))
+        outcome.with_context(|| format!("pair {number}, {:?}", run.faults))
     };
 
-    let writes = run(1, None).await.unwrap().writes;
-    println!("the first replica has {} of these writes:", writes.len());
-    for write in &writes {
-        println!("    {write}");
+    let steps = run(1, Faults::default()).await.unwrap();
+    println!("the first replica has these writes:");
+    for Interrupted { writes, .. } in &steps {
+        println!("{writes:#?}");
     }
-    let points = (1..=writes.len()).flat_map(|at| faults(at).map(|fault| (at, fault)));
-    let points: Vec<_> = (2..).zip(points).collect();
-    let count = points.len();
-    let outcomes = stream::iter(points).map(|(number, fault)| run(number, Some(fault)));
-    let outcomes: Vec<_> = outcomes
+    // After each step everything is as without a fault: the next step has a fault of its own.
+    let points: Vec<Vec<_>> = steps.iter().map(|step| points(&step.writes)).collect();
+    let runs = points.iter().map(Vec::len).max().unwrap_or_default();
+    let runs = (0..runs).map(|at| std::array::from_fn(|step| points[step].get(at).cloned()));
+    let outcomes = (2..).zip(runs).map(|(number, faults)| run(number, faults));
+    let outcomes: Vec<_> = stream::iter(outcomes)
         .buffer_unordered(AT_ONCE)
         .try_collect()
         .await
         .unwrap();
-    let injected = outcomes.iter().filter(|it| it.fault_injected).count();
+    let count = points.iter().map(Vec::len).sum::<usize>();
+    let injected = outcomes.iter().flatten().filter(|it| it.injected).count();
     println!("{injected} of {count} faults were injected");
     // Which replica is first differs from run to run.
     assert!(injected * 2 >= count);
 }
 
-struct Outcome {
-    writes: Vec<String>,
-    fault_injected: bool,
+/// The fault in each of the steps.
+type Faults = [Option<Injection>; 3];
+
+/// The faults at each of these writes.
+fn points(writes: &[String]) -> Vec<Injection> {
+    let numbers = 1..=writes.len();
+    let points = numbers.flat_map(|number| faults(number).map(|fault| (number, fault)));
+    let points = points.map(|(number, fault)| Injection {
+        fault,
+        of: None,
+        number,
+    });
+    points.collect()
 }
 
 /// Two replicas and their Machines, in a namespace and on a segment of their own.
@@ -85,11 +97,11 @@ struct Pair<'a> {
     /// Names of its Machines.
     machines: Vec<String>,
     vlan: usize,
-    fault: Option<(usize, Fault)>,
+    faults: Faults,
 }
 
 impl<'a> Pair<'a> {
-    fn new(lab: &'a Lab, client: &'a Client, number: usize, fault: Option<(usize, Fault)>) -> Self {
+    fn new(lab: &'a Lab, client: &'a Client, number: usize, faults: Faults) -> Self {
         Self {
             lab,
             client,
@@ -98,13 +110,13 @@ impl<'a> Pair<'a> {
                 .map(|it| format!("pair-{number}-{it}"))
                 .collect(),
             vlan: number,
-            fault,
+            faults,
         }
     }
 
-    async fn run(&self) -> Result<Outcome> {
+    async fn run(&self) -> Result<Vec<Interrupted<()>>> {
         self.create_surroundings().await?;
-        let [interrupted, other] = [self.proxy(self.fault).await?, self.proxy(None).await?];
+        let [interrupted, other] = [self.proxy().await?, self.proxy().await?];
         let [alone, interval] = SETTINGS;
         let settings = [alone, interval, ("IMAGE_NAMESPACE", &*self.namespace)];
         let kubeconfig = interrupted.kubeconfig();
@@ -113,27 +125,23 @@ impl<'a> Pair<'a> {
         let kubeconfig = other.kubeconfig();
         let second = self.lab.start_controller_at(&kubeconfig, &settings);
         let mut second = second.await?;
-        tokio::select! {
+        let steps = tokio::select! {
             done = self.steps(&interrupted) => done.with_context(|| second.process().log_tail(15))?,
             failed = restart_when_killed(&interrupted, &mut first) => return Err(failed),
-        }
+        };
         let violations = [interrupted.violations(), other.violations()].concat();
         if !violations.is_empty() {
             bail!("{violations:#?}");
         }
-        Ok(Outcome {
-            writes: interrupted.writes(),
-            fault_injected: interrupted.fault_injected(),
-        })
+        Ok(steps)
     }
 
-    async fn proxy(&self, fault: Option<(usize, Fault)>) -> Result<FaultProxy> {
+    async fn proxy(&self) -> Result<FaultProxy> {
         let scope = Scope {
             namespace: Some(&self.namespace),
             counted: &COUNTED,
-            interrupted: None,
         };
-        FaultProxy::start(self.client.clone(), scope, fault, self.invariants()).await
+        FaultProxy::start(self.client.clone(), scope, self.invariants()).await
     }
 
     fn of(&self, kind: objects::Kind) -> Objects {
@@ -186,31 +194,49 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    async fn steps(&self, interrupted: &FaultProxy) -> Result<()> {
-        let (first, others) = self.machines.split_at(4);
-        for name in first {
+    async fn steps(&self, interrupted: &FaultProxy) -> Result<Vec<Interrupted<()>>> {
+        let [allocated, exchanged, without_image] = &self.faults;
+        let steps = vec![
+            interrupted.inject(allocated.clone(), self.allocate()).await?,
+            interrupted.inject(exchanged.clone(), self.exchange()).await?,
+            interrupted.inject(without_image.clone(), self.lose_the_image()).await?,
+        ];
+        // The first replica was killed long ago: what it had sent arrives now.
+        while interrupted.forward_held().await?.is_some() {}
+        self.each_has_its_own(&self.machines[3..]).await?;
+        Ok(steps)
+    }
+
+    async fn allocate(&self) -> Result<()> {
+        let names = &self.machines[..4];
+        for name in names {
             self.create(name).await?;
         }
-        self.until_running(first).await?;
-        self.each_has_its_own(first).await?;
+        self.until_running(names).await?;
+        self.each_has_its_own(names).await
+    }
 
-        let (pair, last) = others.split_at(2);
-        let machines = self.of(MACHINE);
-        for name in &first[..2] {
-            machines.delete(name).await?;
+    /// Two Machines are deleted, and two others come at the same time.
+    async fn exchange(&self) -> Result<()> {
+        for name in &self.machines[..2] {
+            self.of(MACHINE).delete(name).await?;
         }
-        for name in pair {
+        let names = &self.machines[4..6];
+        for name in names {
             self.create(name).await?;
         }
-        self.until_running(pair).await?;
+        self.until_running(names).await?;
+        self.each_has_its_own(&self.machines[2..6]).await
+    }
 
-        machines.delete(&first[2]).await?;
+    /// The MachineImage is deleted while a Machine is made of it.
+    async fn lose_the_image(&self) -> Result<()> {
+        let last = &self.machines[6..];
+        self.of(MACHINE).delete(&self.machines[2]).await?;
         self.create(&last[0]).await?;
         let images = self.lab.objects(IMAGE, "");
         images.delete(&self.namespace).await?;
         self.until_running(last).await?;
-        // The first replica was killed long ago: what it had sent arrives now.
-        interrupted.forward_held().await?;
         self.each_has_its_own(&self.machines[3..]).await
     }
 
