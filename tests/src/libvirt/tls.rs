@@ -1,7 +1,7 @@
 //! A libvirtd that is reached over TLS, as the libvirt of another machine is.
 //!
 //! ```text
-//! machine-controller ── qemu+tls://127.0.0.1 ──▶ TlsServer ── socket ──▶ libvirtd in namespaces of its own
+//! machine-controller ── qemu+tls://… ──▶ TlsServer ── socket ──▶ libvirtd in namespaces of its own
 //! ```
 //! libvirt's own TLS server would listen in the network namespace of its daemon, which the controller does not reach.
 
@@ -48,15 +48,12 @@ impl Drop for TlsServer {
 }
 
 impl Libvirt {
-    /// Starts a TLS server in front of it.
-    pub async fn serve_tls(&self) -> Result<TlsServer> {
-        let (config, credentials) = certificates()?;
+    /// Starts a TLS server in front of it, at this address.
+    pub async fn serve_tls(&self, address: &str) -> Result<TlsServer> {
+        let (config, credentials) = certificates(address)?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let uri = format!(
-            "qemu+tls://127.0.0.1:{}/system",
-            listener.local_addr()?.port()
-        );
+        let listener = TcpListener::bind((address, 0)).await?;
+        let uri = format!("qemu+tls://{}/system", listener.local_addr()?);
         let socket = self.path("run/libvirt-sock");
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -86,7 +83,7 @@ async fn forward(client: TcpStream, acceptor: TlsAcceptor, socket: PathBuf) -> R
 }
 
 /// The server's configuration, and the credentials of a client that it accepts.
-fn certificates() -> Result<(ServerConfig, Value)> {
+fn certificates(address: &str) -> Result<(ServerConfig, Value)> {
     let ca_key = KeyPair::generate()?;
     let mut ca = CertificateParams::default();
     ca.distinguished_name
@@ -96,7 +93,7 @@ fn certificates() -> Result<(ServerConfig, Value)> {
     let ca_certificate = ca.self_signed(&ca_key)?;
     let issuer = Issuer::new(ca, ca_key);
     let leaf = |purpose| -> Result<(rcgen::Certificate, KeyPair)> {
-        let mut leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
+        let mut leaf = CertificateParams::new(vec![address.to_owned()])?;
         leaf.key_usages = vec![
             KeyUsagePurpose::DigitalSignature,
             KeyUsagePurpose::KeyEncipherment,

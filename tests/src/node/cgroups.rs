@@ -1,4 +1,4 @@
-//! The cgroup below which the kubelet puts pods. It is named after the lab's folder.
+//! The cgroup below which kubelets put pods, one of each node's name in it. It is named after the lab's folder.
 
 use std::{
     fs::{self, File},
@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
+use super::Node;
 use crate::{folder, wait::Deadline};
 
 const ROOT: &str = "/sys/fs/cgroup";
@@ -33,23 +34,12 @@ impl Cgroup {
         };
         for hierarchy in hierarchies() {
             let path = hierarchy.join(name);
-            fs::create_dir(&path).with_context(|| format!("creating {}", path.display()))?;
+            add(&hierarchy, &path)?;
             let lock = File::open(&path)?;
             lock.try_lock()?;
             cgroup.in_use.push(lock);
-            if hierarchy.ends_with("cpuset") {
-                // Empty in a new cgroup of version 1, which then takes no process.
-                for file in ["cpuset.cpus", "cpuset.mems"] {
-                    let value = fs::read(hierarchy.join(file))?;
-                    fs::write(path.join(file), value).context(file)?;
-                }
-            }
-        }
-        if is_unified() {
-            for controller in ["cpu", "cpuset", "memory", "pids", "io", "hugetlb"] {
-                // Fails for a controller that this kernel does not have, which the kubelet reports.
-                let file = Path::new(ROOT).join("cgroup.subtree_control");
-                let _ = fs::write(file, format!("+{controller}"));
+            for node in Node::NAMES {
+                add(&path, &path.join(node))?;
             }
         }
         Ok(cgroup)
@@ -70,6 +60,28 @@ impl Drop for Cgroup {
             }
         }
     }
+}
+
+/// Creates a cgroup below another one, with all its controllers.
+fn add(above: &Path, path: &Path) -> Result<()> {
+    if is_unified() {
+        for controller in ["cpu", "cpuset", "memory", "pids", "io", "hugetlb"] {
+            // Fails for a controller that this kernel does not have, which the kubelet reports.
+            let _ = fs::write(
+                above.join("cgroup.subtree_control"),
+                format!("+{controller}"),
+            );
+        }
+    }
+    fs::create_dir(path).with_context(|| format!("creating {}", path.display()))?;
+    for file in ["cpuset.cpus", "cpuset.mems"] {
+        // Empty in a new cgroup of version 1, which then takes no process.
+        if !is_unified() && above.join(file).exists() {
+            let value = fs::read(above.join(file))?;
+            fs::write(path.join(file), value).context(file)?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether this machine has only cgroups of version 2.

@@ -7,8 +7,11 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 
-use super::{IMAGE, IMAGE_VERSIONS, Node, namespaces};
-use crate::{Binary, Helm, Lab, Network, OPERATOR_NAMESPACE, Options, http::Connection, paths};
+use super::{IMAGE, IMAGE_VERSIONS, Node, namespaces, programs};
+use crate::{
+    Binary, Helm, Lab, Network, OPERATOR_NAMESPACE, Options, http::Connection, paths,
+    process::Process,
+};
 
 /// The name of the release.
 const RELEASE: &str = "kubevirt-operator";
@@ -17,6 +20,8 @@ const RELEASE: &str = "kubevirt-operator";
 #[derive(Debug)]
 pub struct Cluster {
     pub node: Node,
+    second: Option<Node>,
+    shared: [Process; 2],
     pub lab: Lab,
     helm: Helm,
 }
@@ -31,8 +36,27 @@ impl Cluster {
         };
         let lab = Lab::with(options).await?;
         let helm = lab.helm().await?;
-        let node = Node::start(&lab).await?;
-        Ok(Self { node, lab, helm })
+        let shared = programs::start_shared(&lab).await?;
+        Ok(Self {
+            node: Node::start(&lab, 0).await?,
+            second: None,
+            shared,
+            lab,
+            helm,
+        })
+    }
+
+    /// Starts a second node.
+    pub async fn add_node(&mut self) -> Result<()> {
+        self.second = Some(Node::start(&self.lab, 1).await?);
+        Ok(())
+    }
+
+    /// An error with the end of its log if one of the programs has ended.
+    pub fn check_alive(&mut self) -> Result<()> {
+        self.node.check_alive()?;
+        self.second.as_mut().map_or(Ok(()), Node::check_alive)?;
+        self.shared.iter_mut().try_for_each(Process::check_alive)
     }
 
     /// Installs or upgrades the chart with a version of the image, as docs/install.md says, and waits until its pods are
@@ -120,6 +144,16 @@ impl Cluster {
         let address = SocketAddr::new(address.parse().context("an address of the Service")?, 443);
         let host = format!("{name}.{OPERATOR_NAMESPACE}.svc");
         Connection::tls_named(address, &self.lab.ca_bundle().await?, &host).await
+    }
+
+    /// The process of a program in the pod with this uid.
+    pub fn process_of(binary: Binary, uid: &str) -> Result<i32> {
+        let in_pod = |process: &i32| {
+            let cgroup = std::fs::read_to_string(format!("/proc/{process}/cgroup"));
+            cgroup.is_ok_and(|cgroup| cgroup.contains(uid))
+        };
+        let mut found = Self::processes(binary)?.into_iter().filter(in_pod);
+        found.next().context("the pod has no such process")
     }
 
     /// The processes of a program in the containers of the node.

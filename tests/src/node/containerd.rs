@@ -1,6 +1,6 @@
 //! A containerd of the lab's own: its files are in the lab's folder, its sockets in the lab's `/run`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use tokio::process::Command;
@@ -12,29 +12,29 @@ use crate::{
     wait,
 };
 
-/// The socket of containerd.
-pub(super) const SOCKET: &str = "/run/containerd/containerd.sock";
-
 /// Where Debian installs the CNI plugins.
 pub(super) const CNI_PLUGINS: &str = "/usr/lib/cni";
 
 /// A running containerd.
 #[derive(Debug)]
 pub(super) struct Containerd {
+    pub(super) socket: String,
     process: Process,
     program: Program,
 }
 
 impl Containerd {
-    pub(super) async fn start(folder: &Path) -> Result<Self> {
+    /// Starts the one of this node, with its files in the folder.
+    pub(super) async fn start(node: &str, folder: &Path) -> Result<Self> {
         let cni = folder.join("cni");
         std::fs::create_dir_all(&cni)?;
         std::fs::write(cni.join("lab.conflist"), network::cni().to_string())?;
         let path = folder.join("containerd.toml");
-        std::fs::write(&path, configuration(folder, &cni))?;
+        std::fs::write(&path, configuration(node, folder, &cni))?;
         let program = Program::new(Path::new("containerd"), &folder.join("containerd.log"))
             .args(["--config".to_owned(), path.display().to_string()]);
         let mut containerd = Self {
+            socket: socket(node),
             process: program.start()?,
             program,
         };
@@ -45,7 +45,9 @@ impl Containerd {
     async fn wait_until_served(&mut self) -> Result<()> {
         wait::until("containerd to answer", async || {
             self.process.check_alive()?;
-            Ok(ctr(&["version"]).await.map_err(|error| error.to_string()))
+            Ok(ctr(&self.socket, &["version"])
+                .await
+                .map_err(|error| error.to_string()))
         })
         .await?;
         Ok(())
@@ -64,29 +66,32 @@ impl Containerd {
 
     /// Imports the images of an archive.
     pub(super) async fn import(&self, archive: &Path) -> Result<()> {
-        let path: PathBuf = archive.to_owned();
-        let arguments = ["images", "import", "--snapshotter=native"];
-        ctr(&[&arguments[..], &[&path.display().to_string()]].concat())
-            .await
-            .with_context(|| format!("importing the image {}", path.display()))
+        let path = archive.display().to_string();
+        let arguments = ["images", "import", "--snapshotter=native", &path];
+        let imported = ctr(&self.socket, &arguments).await;
+        imported.with_context(|| format!("importing the image {path}"))
     }
 }
 
 /// Runs containerd's own client.
-async fn ctr(arguments: &[&str]) -> Result<()> {
+async fn ctr(socket: &str, arguments: &[&str]) -> Result<()> {
     let mut ctr = Command::new("ctr");
-    ctr.args(["--address", SOCKET, "--namespace", "k8s.io"]);
+    ctr.args(["--address", socket, "--namespace", "k8s.io"]);
     command::stdout(ctr.args(arguments)).await?;
     Ok(())
 }
 
-fn configuration(folder: &Path, cni: &Path) -> String {
+fn socket(node: &str) -> String {
+    format!("/run/containerd-{node}/containerd.sock")
+}
+
+fn configuration(node: &str, folder: &Path, cni: &Path) -> String {
     format!(
         r#"version = 2
 root = "{root}"
-state = "/run/containerd-state"
+state = "/run/containerd-{node}/state"
 [grpc]
-address = "{SOCKET}"
+address = "{socket}"
 [plugins."io.containerd.internal.v1.opt"]
 path = "{opt}"
 [plugins."io.containerd.grpc.v1.cri"]
@@ -105,6 +110,7 @@ bin_dir = "{CNI_PLUGINS}"
 conf_dir = "{cni}"
 "#,
         root = folder.join("containerd").display(),
+        socket = socket(node),
         opt = folder.join("opt").display(),
         sandbox = images::SANDBOX,
         cni = cni.display(),

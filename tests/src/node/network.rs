@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 pub(super) const BRIDGE: &str = "lab";
 
 /// The address of the node and of the API server on it.
-pub(crate) const ADDRESS: &str = "10.244.0.1";
+pub const ADDRESS: &str = "10.244.0.1";
 
 /// The addresses of pods.
 pub(super) const PODS: &str = "10.244.0.0/24";

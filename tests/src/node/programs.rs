@@ -1,4 +1,4 @@
-//! [`Node`]: the programs of one node.
+//! [`Node`]: the programs of one node, and what all nodes share.
 
 use std::{fs, path::Path};
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     cgroups,
-    containerd::{Containerd, SOCKET},
+    containerd::Containerd,
     images,
     namespaces::{cgroup, shared},
     network,
@@ -25,32 +25,31 @@ use crate::{
 /// A running node. Dropping it ends its programs; containers end with the namespaces.
 #[derive(Debug)]
 pub struct Node {
+    name: &'static str,
     // Dropped in this order.
-    processes: Vec<Process>,
+    kubelet: Process,
     containerd: Containerd,
 }
 
 impl Node {
-    /// The name of the node.
-    pub const NAME: &str = "node";
+    /// The names of the nodes.
+    pub const NAMES: [&str; 2] = ["node", "node-2"];
 
-    /// Starts it, with the images imported, and waits until it is ready.
-    pub async fn start(lab: &Lab) -> Result<Self> {
+    /// Starts the node of this number, with the images imported, and waits until it is ready.
+    pub(super) async fn start(lab: &Lab, number: usize) -> Result<Self> {
         let tools = NodeTools::ensure().await?;
-        let folder = lab.path("node");
+        let name = Self::NAMES[number];
+        let folder = lab.path(name);
         fs::create_dir(&folder)?;
-        let containerd = Containerd::start(&folder).await?;
+        let containerd = Containerd::start(name, &folder).await?;
         for file in images::files() {
             containerd.import(&shared(&file)?).await?;
         }
         let kubeconfig = lab.kubeconfig_of(User::Node)?;
-        let programs = [
-            kubelet(&tools, lab, &folder, &kubeconfig)?,
-            scheduler(&tools, lab, &kubeconfig),
-            proxy(&tools, lab, &folder, &kubeconfig)?,
-        ];
+        let kubelet = kubelet(&tools, number, &containerd.socket, &folder, &kubeconfig)?;
         let mut node = Self {
-            processes: programs.iter().map(Program::start).collect::<Result<_>>()?,
+            name,
+            kubelet: kubelet.start()?,
             containerd,
         };
         node.wait_until_ready(lab).await?;
@@ -62,7 +61,7 @@ impl Node {
         let nodes: Api<NodeObject> = Api::all(lab.client().clone());
         wait::until("the node to be ready", async || {
             self.check_alive()?;
-            let node = json!(nodes.get_opt(Self::NAME).await?);
+            let node = json!(nodes.get_opt(self.name).await?);
             let ready = condition(&node, "Ready");
             Ok((ready["status"] == "True")
                 .then_some(())
@@ -74,7 +73,7 @@ impl Node {
     /// An error with the end of its log if one of the programs has ended.
     pub fn check_alive(&mut self) -> Result<()> {
         self.containerd.check_alive()?;
-        self.processes.iter_mut().try_for_each(Process::check_alive)
+        self.kubelet.check_alive()
     }
 
     /// Kills containerd and starts it again.
@@ -93,7 +92,26 @@ fn write(path: &Path, value: &Value) -> Result<String> {
     Ok(path.display().to_string())
 }
 
-fn kubelet(tools: &NodeTools, lab: &Lab, folder: &Path, kubeconfig: &Path) -> Result<Program> {
+/// Starts what a cluster with nodes has once: kube-scheduler and kube-proxy, because all nodes have the same addresses.
+pub(super) async fn start_shared(lab: &Lab) -> Result<[Process; 2]> {
+    let tools = NodeTools::ensure().await?;
+    let kubeconfig = lab.kubeconfig_of(User::Node)?;
+    Ok([
+        scheduler(&tools, lab, &kubeconfig).start()?,
+        proxy(&tools, lab, &kubeconfig)?.start()?,
+    ])
+}
+
+/// Each node has ports and folders of its own: a kubelet removes containers, logs and cgroups that it does not know.
+fn kubelet(
+    tools: &NodeTools,
+    number: usize,
+    socket: &str,
+    folder: &Path,
+    kubeconfig: &Path,
+) -> Result<Program> {
+    let name = Node::NAMES[number];
+    let port = |first: usize| first + 10 * number;
     let configuration = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -101,11 +119,14 @@ fn kubelet(tools: &NodeTools, lab: &Lab, folder: &Path, kubeconfig: &Path) -> Re
         "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
         "authorization": {"mode": "AlwaysAllow"},
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": format!("/{}", cgroup()?),
+        "cgroupRoot": format!("/{}/{name}", cgroup()?),
         // The kubelet does not start without this where cgroups are of version 1.
         "failCgroupV1": cgroups::is_unified(),
         "failSwapOn": false,
-        "containerRuntimeEndpoint": format!("unix://{SOCKET}"),
+        "containerRuntimeEndpoint": format!("unix://{socket}"),
+        "port": port(10250),
+        "healthzPort": port(10248),
+        "podLogsDir": format!("/var/log/pods-{name}"),
         "volumePluginDir": folder.join("volume-plugins"),
         "resolvConf": "",
         "oomScoreAdj": 0,
@@ -121,10 +142,12 @@ fn kubelet(tools: &NodeTools, lab: &Lab, folder: &Path, kubeconfig: &Path) -> Re
     });
     let configuration = write(&folder.join("kubelet.json"), &configuration)?;
     Ok(
-        Program::new(&tools.kubelet, &lab.path("kubelet.log")).args([
+        Program::new(&tools.kubelet, &folder.join("kubelet.log")).args([
             format!("--config={configuration}"),
             format!("--kubeconfig={}", kubeconfig.display()),
-            format!("--hostname-override={}", Node::NAME),
+            format!("--root-dir=/var/lib/kubelet-{name}"),
+            format!("--cert-dir=/var/lib/kubelet-{name}/pki"),
+            format!("--hostname-override={name}"),
             format!("--node-ip={}", network::ADDRESS),
         ]),
     )
@@ -138,20 +161,20 @@ fn scheduler(tools: &NodeTools, lab: &Lab, kubeconfig: &Path) -> Program {
     ])
 }
 
-fn proxy(tools: &NodeTools, lab: &Lab, folder: &Path, kubeconfig: &Path) -> Result<Program> {
+fn proxy(tools: &NodeTools, lab: &Lab, kubeconfig: &Path) -> Result<Program> {
     let configuration = json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "mode": "nftables",
         "clientConnection": {"kubeconfig": kubeconfig},
         "clusterCIDR": network::PODS,
-        "hostnameOverride": Node::NAME,
+        "hostnameOverride": Node::NAMES[0],
         // Its limits apply to the whole machine.
         "conntrack": {"maxPerCore": 0, "min": 0},
         "healthzBindAddress": "",
         "metricsBindAddress": "",
     });
-    let configuration = write(&folder.join("kube-proxy.json"), &configuration)?;
+    let configuration = write(&lab.path("kube-proxy.json"), &configuration)?;
     Ok(Program::new(&tools.proxy, &lab.path("kube-proxy.log"))
         .args([format!("--config={configuration}")]))
 }

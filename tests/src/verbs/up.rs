@@ -97,7 +97,7 @@ async fn run_enclosed() -> Result<ExitCode> {
     say(applied.ok()?.trim_end());
     cluster.announce()?;
     loop {
-        cluster.node.check_alive()?;
+        cluster.check_alive()?;
         sleep(LOOK).await;
     }
 }

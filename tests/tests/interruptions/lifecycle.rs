@@ -247,7 +247,8 @@ impl Lifecycle<'_> {
                         && capacity(web) == "12Gi"
                         && condition(web, "RestartRequired")["status"] == "True"
                 };
-                let changed = machines.until("web", "to have grown and to wait for a restart", grown);
+                let changed =
+                    machines.until("web", "to have grown and to wait for a restart", grown);
                 changed.await?;
                 // The network is updated a moment later, by a reconciler of its own.
                 networks.until("lan", "to be in use", is_in_use).await?;

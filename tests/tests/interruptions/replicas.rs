@@ -197,9 +197,15 @@ impl<'a> Pair<'a> {
     async fn steps(&self, interrupted: &FaultProxy) -> Result<Vec<Interrupted<()>>> {
         let [allocated, exchanged, without_image] = &self.faults;
         let steps = vec![
-            interrupted.inject(allocated.clone(), self.allocate()).await?,
-            interrupted.inject(exchanged.clone(), self.exchange()).await?,
-            interrupted.inject(without_image.clone(), self.lose_the_image()).await?,
+            interrupted
+                .inject(allocated.clone(), self.allocate())
+                .await?,
+            interrupted
+                .inject(exchanged.clone(), self.exchange())
+                .await?,
+            interrupted
+                .inject(without_image.clone(), self.lose_the_image())
+                .await?,
         ];
         // The first replica was killed long ago: what it had sent arrives now.
         while interrupted.forward_held().await?.is_some() {}

@@ -29,7 +29,7 @@ async fn another_host(env: &Environment, folder: &str) -> Option<(Libvirt, TlsSe
     ] {
         there.virsh(arguments).await.unwrap().ok().unwrap();
     }
-    let server = there.serve_tls().await.unwrap();
+    let server = there.serve_tls("127.0.0.1").await.unwrap();
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": "there", "namespace": "default"},

@@ -1,10 +1,20 @@
 //! The controller in its pods.
 
-use std::time::Instant;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
 
+use futures::future::join;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, api::DeleteParams};
-use lab::{Binary, OPERATOR_NAMESPACE, node::Cluster, wait};
+use lab::{
+    Binary, OPERATOR_NAMESPACE,
+    audit::{Event, LogPosition},
+    node::Cluster,
+    reviews, wait,
+};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::{all_ready, name, pods};
@@ -38,6 +48,84 @@ pub(crate) async fn a_deleted_leader_is_replaced_within_the_lease(cluster: &mut 
     // The last renewal was before the deletion; the rest is time between two looks on a busy machine.
     assert!(start.elapsed().as_secs() <= 2 * seconds);
     all_ready(cluster, Binary::Controller, 2).await;
+}
+
+/// While Machines are created, the leader is frozen until the other replica acts in its place, and then continues: it writes
+/// nothing any more.
+pub(crate) async fn a_frozen_leader_writes_nothing_after_the_next_one(cluster: &mut Cluster) {
+    let replicas = all_ready(cluster, Binary::Controller, 2).await;
+    let before = lease(cluster).await;
+    let leads = |pod: &&Value| holder(&before).contains(name(pod));
+    let leader = replicas.iter().find(leads).unwrap();
+    let (leader, uid) = (name(leader), leader["metadata"]["uid"].as_str().unwrap());
+    let process = Cluster::process_of(Binary::Controller, uid).unwrap();
+    let process = Pid::from_raw(process).unwrap();
+    let mark = cluster.lab.log_position().await.unwrap();
+    let is_over = AtomicBool::new(false);
+    let creating = async {
+        let mut created = 0;
+        while !is_over.load(Ordering::Relaxed) {
+            created += 1;
+            let machine =
+                reviews::machine(&format!("during-{created}"), &json!({"template": "small"}));
+            cluster.lab.apply_when_admitted(&machine).await.unwrap();
+        }
+        created
+    };
+    let exchange = async {
+        until_writes(cluster, mark, "a write of the leader", |pod| pod == leader).await;
+        kill_process(process, Signal::STOP).unwrap();
+        until_writes(cluster, mark, "a write of another leader", |pod| {
+            pod != leader
+        })
+        .await;
+        let continued = cluster.lab.log_position().await.unwrap();
+        kill_process(process, Signal::CONT).unwrap();
+        wait::until("a request of the former leader", async || {
+            let requests = cluster.lab.requests_since(continued).await?;
+            let asks = requests.iter().any(|it| it.pod == leader);
+            Ok(asks.then_some(()).ok_or(requests.len()))
+        })
+        .await
+        .unwrap();
+        let later = cluster.lab.log_position().await.unwrap();
+        until_writes(cluster, later, "another write", |pod| pod != leader).await;
+        is_over.store(true, Ordering::Relaxed);
+    };
+    let (created, ()) = join(creating, exchange).await;
+    let writes = writes(cluster, mark).await;
+    let next = writes.iter().position(|it| it.pod != leader).unwrap();
+    let late: Vec<_> = writes[next..]
+        .iter()
+        .filter(|it| it.pod == leader)
+        .map(Event::summary)
+        .collect();
+    eprintln!(
+        "{created} Machines created; {next} writes of the former leader, {} of the next one",
+        writes.len() - next
+    );
+    assert_eq!(late, [""; 0]);
+    all_ready(cluster, Binary::Controller, 2).await;
+}
+
+/// What the controller's replicas have written since a position, in order, without their Leases and Events.
+async fn writes(cluster: &Cluster, mark: LogPosition) -> Vec<Event> {
+    let requests = cluster.lab.requests_since(mark).await.unwrap();
+    let account = format!(":{}", Binary::Controller.account());
+    let is_write = |it: &Event| {
+        it.user.ends_with(&account) && it.wrote() && !it.is_lease() && it.resource != "events"
+    };
+    requests.into_iter().filter(is_write).collect()
+}
+
+async fn until_writes(cluster: &Cluster, mark: LogPosition, what: &str, by: impl Fn(&str) -> bool) {
+    wait::until(what, async || {
+        let writes = writes(cluster, mark).await;
+        let found = writes.iter().any(|it| by(&it.pod));
+        Ok(found.then_some(()).ok_or(writes.len()))
+    })
+    .await
+    .unwrap();
 }
 
 fn holder(lease: &Value) -> &str {

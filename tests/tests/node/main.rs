@@ -7,6 +7,7 @@ mod calls;
 mod controller;
 mod credentials;
 mod leftovers;
+mod libvirt_host;
 mod releases;
 mod webhook;
 
@@ -15,7 +16,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use lab::{
-    Binary, OPERATOR_NAMESPACE,
+    Binary, OPERATOR_NAMESPACE, libvirt,
     node::{self, Cluster, Output},
     wait,
 };
@@ -74,8 +75,36 @@ fn the_programs_stay_within_their_limits_and_a_leader_is_replaced() {
         attacks::large_bodies_fit_into_the_memory_limit(cluster).await;
         attacks::stuck_clients_at_the_probe_port_cost_no_probe(cluster).await;
         controller::a_deleted_leader_is_replaced_within_the_lease(cluster).await;
+        controller::a_frozen_leader_writes_nothing_after_the_next_one(cluster).await;
         credentials::certificates_are_replaced_between_two_calls(cluster).await;
         credentials::tokens_are_replaced_while_the_programs_run(cluster).await;
+    });
+}
+
+/// The programs of the lab's libvirtd, and the tiny guest, are made before the node is started: it has no internet.
+#[test]
+fn a_machine_boots_on_a_libvirt_host_that_its_controller_reaches_over_tls() {
+    let name = "a_machine_boots_on_a_libvirt_host_that_its_controller_reaches_over_tls";
+    if !node::is_enclosed() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let is_possible = runtime.block_on(async {
+            if !Binary::has_libvirt().await.unwrap() {
+                lab::skip("the controller is built without libvirt");
+                return false;
+            }
+            if let Err(missing) = libvirt::packages::host().await.unwrap() {
+                lab::skip(missing);
+                return false;
+            }
+            libvirt::image().await.unwrap();
+            true
+        });
+        if !is_possible {
+            return;
+        }
+    }
+    on_a_node(name, &[], async |cluster| {
+        libvirt_host::a_machine_boots_and_is_deleted(cluster).await;
     });
 }
 

@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, EvictParams, ListParams};
 use lab::{
     Binary, OPERATOR_NAMESPACE,
     http::{self, Connection, Response},
-    node::Cluster,
+    node::{Cluster, Node},
     paths, reviews, wait,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -47,24 +47,17 @@ pub(crate) async fn is_installed(cluster: &mut Cluster) {
     assert!(!cluster.kubectl(&log).await.unwrap().is_empty());
 }
 
-/// Every write is answered during a rolling restart, a deletion, an eviction and a drain that stops at the budget. A
-/// process that is killed costs the writes that reach it before the kubelet has seen it.
+/// Every write is answered during a rolling restart, a deletion, an eviction, a drain that stops at the budget and one that
+/// moves every pod to another node. A process that is killed costs the writes that reach it before the kubelet has seen it.
 pub(crate) async fn survives_disruptions(cluster: &mut Cluster) {
     let here = &*cluster;
-    let answered = |what: &'static str, meanwhile| async move {
-        let calls = calls::during(&here.lab, meanwhile).await;
-        eprintln!("{what}: {} writes answered", calls.answered);
-        assert!(calls.failed.is_empty(), "{what}: {:#?}", calls.failed);
-        assert!(calls.answered > 20, "{what}");
-    };
-    answered(
-        "rolling restart",
-        Box::pin(rolling_restart(here)) as Step<'_>,
-    )
-    .await;
-    answered("a deleted pod", Box::pin(deletion(here))).await;
-    answered("an evicted pod", Box::pin(eviction(here))).await;
-    answered("a drained node", Box::pin(drain(here))).await;
+    answered(here, "rolling restart", rolling_restart(here)).await;
+    answered(here, "a deleted pod", deletion(here)).await;
+    answered(here, "an evicted pod", eviction(here)).await;
+    answered(here, "a drain without another node", stopped_drain(here)).await;
+    cluster.add_node().await.unwrap();
+    let here = &*cluster;
+    answered(here, "a drained node", drain(here)).await;
 
     let calls = calls::during(&cluster.lab, killed(cluster)).await;
     eprintln!(
@@ -90,10 +83,16 @@ pub(crate) async fn survives_disruptions(cluster: &mut Cluster) {
     assert!(lasted < NOTICED, "{lasted:?}");
 }
 
+/// Asserts that every write is answered meanwhile.
+async fn answered(cluster: &Cluster, what: &str, meanwhile: impl Future<Output = ()>) {
+    let calls = calls::during(&cluster.lab, meanwhile).await;
+    eprintln!("{what}: {} writes answered", calls.answered);
+    assert!(calls.failed.is_empty(), "{what}: {:#?}", calls.failed);
+    assert!(calls.answered > 20, "{what}");
+}
+
 /// Until the kubelet has seen that a process is gone, the Service leads to it, too. It looks every second.
 const NOTICED: Duration = Duration::from_secs(10);
-
-type Step<'a> = std::pin::Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 async fn rolling_restart(cluster: &Cluster) {
     let before = all_ready(cluster, Binary::Webhook, REPLICAS).await;
@@ -151,23 +150,28 @@ async fn eviction(cluster: &Cluster) {
     replaced(cluster, &before).await;
 }
 
-/// Without a second node the drain cannot end: the budget keeps one replica, which answers.
-async fn drain(cluster: &Cluster) {
-    let drain = ["drain", "node", "--ignore-daemonsets", "--timeout=10s"];
-    let only = ["--pod-selector=app.kubernetes.io/component=webhook"];
-    let (kubectl, drain) = (cluster.lab.kubectl(), [&drain[..], &only].concat());
-    let refused = kubectl.run(&drain).await.unwrap().refused().unwrap();
+/// Without a second node a drain cannot end: the budget keeps one replica, which answers.
+async fn stopped_drain(cluster: &Cluster) {
+    let only = "--pod-selector=app.kubernetes.io/component=webhook";
+    let drain = ["drain", "node", "--timeout=10s", only];
+    let refused = cluster.lab.kubectl().run(&drain).await.unwrap().refused();
+    let refused = refused.unwrap();
     assert!(refused.contains("disruption budget"), "{refused}");
-    let uncordon = ["uncordon", "node"];
-    cluster
-        .lab
-        .kubectl()
-        .run(&uncordon)
-        .await
-        .unwrap()
-        .ok()
-        .unwrap();
+    cluster.kubectl(&["uncordon", "node"]).await.unwrap();
     all_ready(cluster, Binary::Webhook, REPLICAS).await;
+}
+
+/// All pods move to the other node.
+async fn drain(cluster: &Cluster) {
+    // Pods with a folder of their own, such as the controller's, are evicted only if that may be lost.
+    let drain = ["drain", "node", "--delete-emptydir-data", "--timeout=110s"];
+    cluster.kubectl(&drain).await.unwrap();
+    for (binary, count) in [(Binary::Webhook, REPLICAS), (Binary::Controller, 1)] {
+        for pod in all_ready(cluster, binary, count).await {
+            assert_eq!(pod["spec"]["nodeName"], Node::NAMES[1], "{}", name(&pod));
+        }
+    }
+    cluster.kubectl(&["uncordon", "node"]).await.unwrap();
 }
 
 /// One process gets SIGKILL; the kubelet starts its container again.
