@@ -35,7 +35,7 @@ const FAST_ROTATION: [(&str, &str); 6] = [
 ];
 /// How long a client uses the bundle that it has read: shorter than the propagation time.
 const BUNDLE_AGE: Duration = Duration::from_secs(2);
-const WRITERS: u32 = 5;
+const WRITERS: u32 = 2;
 /// Interval between calls. Each write causes two reviews: a mutating and a validating one.
 const CALL_INTERVAL: Duration = Duration::from_millis(40);
 const STALE_CLIENTS: u32 = 2;
