@@ -10,6 +10,8 @@
 //! ```
 
 mod fault;
+mod scope;
+mod seen;
 
 use std::{
     collections::VecDeque,
@@ -47,23 +49,12 @@ use tokio::{
 };
 
 pub use fault::{Fault, Injection, Write, kind};
+pub use scope::Scope;
+use seen::Seen;
 
 /// How long watches are delayed: longer than the controller's expectations last (5 s), so that it has to act on a
 /// cache that lacks its own write.
 const WATCH_DELAY: Duration = Duration::from_secs(6);
-
-/// Kinds that the controller watches in the whole cluster; a proxy with a namespace restricts them to it.
-const SCOPED: [&str; 9] = [
-    "machines",
-    "networkconfigurations",
-    "virtualmachines",
-    "virtualmachineinstances",
-    "virtualmachineinstancemigrations",
-    "persistentvolumeclaims",
-    "secrets",
-    "network-attachment-definitions",
-    "datavolumes",
-];
 
 /// The invariant that a write would violate, if any.
 type Violation = Pin<Box<dyn Future<Output = Option<String>> + Send>>;
@@ -84,16 +75,6 @@ impl fmt::Debug for FaultProxy {
     }
 }
 
-/// What of its client's requests a proxy restricts and counts.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Scope<'a> {
-    /// The only namespace whose objects are listed and watched; with it the MachineImage of its name and the
-    /// MachineAddresses of its Machines. `None`: all.
-    pub namespace: Option<&'a str>,
-    /// The kinds, in the plural, whose writes are counted. Empty: all.
-    pub counted: &'static [&'static str],
-}
-
 /// What was done while a fault was to be injected.
 #[derive(Debug)]
 pub struct Interrupted<T> {
@@ -106,8 +87,7 @@ pub struct Interrupted<T> {
 
 struct State {
     client: Client,
-    namespace: Option<String>,
-    counted: &'static [&'static str],
+    scope: Scope,
     check: InvariantCheck,
     seen: Mutex<Seen>,
     /// The id of the process to kill; 0 before [`FaultProxy::set_target`].
@@ -123,37 +103,6 @@ struct State {
     disconnected: watch::Sender<bool>,
 }
 
-#[derive(Default)]
-struct Seen {
-    /// The fault that is to be injected, and since which write its writes are counted.
-    injection: Option<(Injection, usize)>,
-    /// Whether the last fault was injected.
-    injected: bool,
-    writes: Vec<String>,
-    violations: Vec<String>,
-    /// Paths of watches whose next request is answered 410.
-    outdated: Vec<String>,
-}
-
-impl Seen {
-    /// Records a write; returns the fault that is to be injected at it.
-    fn record(&mut self, write: &Write) -> Option<Fault> {
-        self.writes.push(write.to_string());
-        let (injection, since) = self.injection.as_ref()?;
-        if !injection.is_at_last_of(&self.writes[*since..]) {
-            return None;
-        }
-        self.injected = true;
-        self.injection.take().map(|(it, _)| it.fault)
-    }
-
-    /// Whether the watch of this path is to be answered 410; true once for each expiration.
-    fn take_outdated(&mut self, path: &str) -> bool {
-        let at = self.outdated.iter().position(|it| it == path);
-        at.map(|at| self.outdated.swap_remove(at)).is_some()
-    }
-}
-
 impl FaultProxy {
     /// Starts a proxy with the client's credentials that injects no fault.
     pub async fn transparent(client: Client) -> Result<Self> {
@@ -162,13 +111,12 @@ impl FaultProxy {
     }
 
     /// Starts a proxy with the client's credentials.
-    pub async fn start(client: Client, scope: Scope<'_>, check: InvariantCheck) -> Result<Self> {
+    pub async fn start(client: Client, scope: Scope, check: InvariantCheck) -> Result<Self> {
         let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let state = Arc::new(State {
             client,
-            namespace: scope.namespace.map(ToOwned::to_owned),
-            counted: scope.counted,
+            scope,
             check,
             seen: Mutex::default(),
             process: AtomicU32::new(0),
@@ -306,9 +254,9 @@ impl State {
     async fn forward_request(self: Arc<Self>, request: Request<Incoming>) -> Result<Answer> {
         let (parts, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
-        let path = scoped(parts.uri.path(), self.namespace.as_deref());
+        let path = self.scope.path(parts.uri.path());
         let query = parts.uri.query().unwrap_or_default();
-        let query = &self.selected(&path, query);
+        let query = &self.scope.query(&path, query);
         let upstream = Request::builder()
             .method(&parts.method)
             .uri(format!("{path}?{query}"))
@@ -338,7 +286,7 @@ impl State {
     }
 
     async fn write(&self, write: &Write, upstream: Request<Body>) -> Result<Answer> {
-        let counted = self.is_counted(write);
+        let counted = self.scope.counts(write);
         let fault = counted.then(|| self.seen().record(write)).flatten();
         if let Some(violation) = (self.check)(write).await {
             self.seen().violations.push(format!("{write}: {violation}"));
@@ -370,24 +318,6 @@ impl State {
             _ => {}
         }
         answer
-    }
-
-    /// The query of a list or watch of a kind without namespaces, restricted to what belongs to the namespace.
-    fn selected(&self, path: &str, query: &str) -> String {
-        let field = match path.rsplit('/').next() {
-            Some("machineimages") => "metadata.name",
-            Some("machineaddresses") => "spec.machineRef.namespace",
-            _ => return query.to_owned(),
-        };
-        self.namespace.as_ref().map_or_else(
-            || query.to_owned(),
-            |namespace| format!("{query}&fieldSelector={field}%3D{namespace}"),
-        )
-    }
-
-    fn is_counted(&self, write: &Write) -> bool {
-        let mut parts = write.path.split('/');
-        self.counted.is_empty() || parts.any(|part| self.counted.contains(&part))
     }
 
     fn kill(&self) -> Result<Answer> {
@@ -435,18 +365,6 @@ impl State {
         });
         let body = StreamBody::new(chunks).boxed_unsync();
         Ok(Response::from_parts(parts, body))
-    }
-}
-
-/// The path of a list or watch of the whole cluster, restricted to the namespace.
-fn scoped(path: &str, namespace: Option<&str>) -> String {
-    match (path.rsplit_once('/'), namespace) {
-        (Some((before, kind)), Some(namespace))
-            if SCOPED.contains(&kind) && !before.contains("/namespaces/") =>
-        {
-            format!("{before}/namespaces/{namespace}/{kind}")
-        }
-        _ => path.to_owned(),
     }
 }
 

@@ -1,10 +1,11 @@
 //! The images that the node needs. No registry is asked.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use tokio::process::Command;
 
+use super::namespaces::shared;
 use crate::{
     Binary, command,
     debian::program,
@@ -61,6 +62,11 @@ pub(super) async fn make(folder: &Folder) -> Result<()> {
 
 fn file(version: &str) -> String {
     format!("image-{version}.tar")
+}
+
+/// The archive of the product's image with the first tag, in the enclosed program.
+pub fn archive() -> Result<PathBuf> {
+    shared(&file(IMAGE_VERSIONS[0]))
 }
 
 /// The archives that [`make`] has made.

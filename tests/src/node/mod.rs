@@ -22,7 +22,7 @@ mod programs;
 mod requirements;
 
 pub use cluster::Cluster;
-pub use images::{IMAGE, IMAGE_VERSIONS};
+pub use images::{IMAGE, IMAGE_VERSIONS, archive};
 pub use namespaces::{Enclosed, Output, is_enclosed, remove_leftovers};
 pub use network::ADDRESS;
 pub use programs::Node;

@@ -94,7 +94,7 @@ impl Lifecycle<'_> {
         self.create_surroundings().await?;
         let check = invariants::of(self.lab, self.namespace);
         let scope = Scope {
-            namespace: Some(self.namespace),
+            namespace: Some(self.namespace.to_owned()),
             ..Scope::default()
         };
         let proxy = FaultProxy::start(self.client.clone(), scope, check).await?;

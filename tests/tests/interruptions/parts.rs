@@ -38,7 +38,7 @@ async fn a_class_a_network_or_a_node_that_fails_costs_no_claim_and_starts_no_sec
     let client = client.await.unwrap();
     let check = invariants::of(&lab, NAMESPACE);
     let scope = Scope {
-        namespace: Some(NAMESPACE),
+        namespace: Some(NAMESPACE.to_owned()),
         ..Scope::default()
     };
     let proxy = FaultProxy::start(client, scope, check);

@@ -138,7 +138,7 @@ impl<'a> Pair<'a> {
 
     async fn proxy(&self) -> Result<FaultProxy> {
         let scope = Scope {
-            namespace: Some(&self.namespace),
+            namespace: Some(self.namespace.clone()),
             counted: &COUNTED,
         };
         FaultProxy::start(self.client.clone(), scope, self.invariants()).await

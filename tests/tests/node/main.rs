@@ -67,6 +67,8 @@ fn the_webhook_answers_every_call_whatever_happens_to_its_pods() {
         webhook::survives_disruptions(cluster).await;
         webhook::survives_a_killed_containerd(cluster).await;
         webhook::has_another_log_level(cluster).await;
+        releases::need_a_whole_archive(cluster).await;
+        releases::survive_a_wrong_tag(cluster).await;
         releases::are_upgraded_rolled_back_and_removed(cluster).await;
     });
 }

@@ -1,12 +1,46 @@
-//! An upgrade, a rollback and the removal of the release.
+//! Images, an upgrade, a rollback and the removal of the release.
+
+use std::fs;
 
 use lab::{
     Binary,
-    node::{Cluster, IMAGE, IMAGE_VERSIONS},
+    node::{self, Cluster, IMAGE, IMAGE_VERSIONS},
     wait,
 };
 
 use crate::{all_ready, calls};
+
+/// An archive that is cut off is no image: nothing of it is installed.
+pub(crate) async fn need_a_whole_archive(cluster: &mut Cluster) {
+    let whole = fs::read(node::archive().unwrap()).unwrap();
+    let cut = cluster.lab.path("cut-off.tar");
+    fs::write(&cut, &whole[..whole.len() / 2]).unwrap();
+    let error = cluster.node.import(&cut).await.unwrap_err();
+    let error = format!("{error:#}");
+    assert!(
+        error.contains("cut-off.tar") && error.contains("unexpected EOF"),
+        "{error}"
+    );
+}
+
+/// An upgrade to an image that is nowhere ends with the reason, and the pods of the release before answer every write.
+pub(crate) async fn survive_a_wrong_tag(cluster: &mut Cluster) {
+    let here = &*cluster;
+    let calls = calls::during(&here.lab, async {
+        let error = here.install("absent", &["--timeout=20s"]).await;
+        let error = format!("{:#}", error.unwrap_err());
+        assert!(
+            error.contains("ErrImagePull") && error.contains(":absent"),
+            "{error}"
+        );
+        let rollback = ["rollback", "kubevirt-operator", "--wait", "--timeout=110s"];
+        here.helm(&rollback).await.unwrap();
+        run_image(here, IMAGE_VERSIONS[0]).await;
+    })
+    .await;
+    eprintln!("a wrong tag: {} writes answered", calls.answered);
+    assert!(calls.failed.is_empty(), "{:#?}", calls.failed);
+}
 
 /// No write fails while the pods are replaced; without the release, no write depends on a webhook.
 pub(crate) async fn are_upgraded_rolled_back_and_removed(cluster: &mut Cluster) {
