@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::Node;
+use super::network::NODES;
 use crate::{folder, wait::Deadline};
 
 const ROOT: &str = "/sys/fs/cgroup";
@@ -38,7 +38,7 @@ impl Cgroup {
             let lock = File::open(&path)?;
             lock.try_lock()?;
             cgroup.in_use.push(lock);
-            for node in Node::NAMES {
+            for node in NODES {
                 add(&path, &path.join(node))?;
             }
         }

@@ -1,11 +1,14 @@
-//! Addresses and the bridge. They exist in the lab's network namespace only, so that all labs have the same.
+//! Names, addresses and the bridge. They exist in the lab's network namespace only, so that all labs have the same.
 
 use serde_json::{Value, json};
 
 /// The bridge of all pods.
 pub(super) const BRIDGE: &str = "lab";
 
-/// The address of the node and of the API server on it.
+/// The names of the nodes.
+pub const NODES: [&str; 2] = ["node", "node-2"];
+
+/// The address of all nodes and of the API server.
 pub const ADDRESS: &str = "10.244.0.1";
 
 /// The addresses of pods.

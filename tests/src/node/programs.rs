@@ -32,13 +32,10 @@ pub struct Node {
 }
 
 impl Node {
-    /// The names of the nodes.
-    pub const NAMES: [&str; 2] = ["node", "node-2"];
-
     /// Starts the node of this number, with the images imported, and waits until it is ready.
     pub(super) async fn start(lab: &Lab, number: usize) -> Result<Self> {
         let tools = NodeTools::ensure().await?;
-        let name = Self::NAMES[number];
+        let name = network::NODES[number];
         let folder = lab.path(name);
         fs::create_dir(&folder)?;
         let containerd = Containerd::start(name, &folder).await?;
@@ -110,7 +107,7 @@ fn kubelet(
     folder: &Path,
     kubeconfig: &Path,
 ) -> Result<Program> {
-    let name = Node::NAMES[number];
+    let name = network::NODES[number];
     let port = |first: usize| first + 10 * number;
     let configuration = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -168,7 +165,7 @@ fn proxy(tools: &NodeTools, lab: &Lab, kubeconfig: &Path) -> Result<Program> {
         "mode": "nftables",
         "clientConnection": {"kubeconfig": kubeconfig},
         "clusterCIDR": network::PODS,
-        "hostnameOverride": Node::NAMES[0],
+        "hostnameOverride": network::NODES[0],
         // Its limits apply to the whole machine.
         "conntrack": {"maxPerCore": 0, "min": 0},
         "healthzBindAddress": "",

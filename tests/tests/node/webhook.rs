@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, EvictParams, ListParams};
 use lab::{
     Binary, OPERATOR_NAMESPACE,
     http::{self, Connection, Response},
-    node::{Cluster, Node},
+    node::{Cluster, NODES},
     paths, reviews, wait,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -168,7 +168,7 @@ async fn drain(cluster: &Cluster) {
     cluster.kubectl(&drain).await.unwrap();
     for (binary, count) in [(Binary::Webhook, REPLICAS), (Binary::Controller, 1)] {
         for pod in all_ready(cluster, binary, count).await {
-            assert_eq!(pod["spec"]["nodeName"], Node::NAMES[1], "{}", name(&pod));
+            assert_eq!(pod["spec"]["nodeName"], NODES[1], "{}", name(&pod));
         }
     }
     cluster.kubectl(&["uncordon", "node"]).await.unwrap();
