@@ -15,8 +15,8 @@ RUN apt-get update && apt-get install --yes --no-install-recommends libvirt-dev 
     | grep --invert-match --extended-regexp '/(libc|libm|libgcc_s|libresolv|ld-linux[^.]*)\.so' > /copied \
     && echo $libraries/libvirt.so.0 >> /copied \
     && xargs cp --dereference --target-directory=/libvirt$libraries < /copied \
-    && sed 's,.*/,*/,' /copied | xargs dpkg-query --search | sed 's/[:,].*//' | sort --unique > /packages \
-    && while read -r package; do dpkg-query --status $package > $status/$package || exit 1; done < /packages
+    && sed 's,.*/\([^/]*/[^/]*\)$,*/\1,' /copied | xargs dpkg-query --search | sed 's/[,:] .*//' | sort --unique > /packages \
+    && while read -r package; do dpkg-query --status $package > $status/${package%:*} || exit 1; done < /packages
 WORKDIR /source
 COPY Cargo.toml Cargo.lock LICENSE ./
 COPY common common

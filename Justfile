@@ -29,7 +29,8 @@ licenses:
 sbom:
     tests/lab sbom
 
-# Write target/image/kubevirt-operator.tar, the image of both programs, without a container engine; --tag names it.
+# Write target/image/kubevirt-operator.tar, the image of both programs, without a container engine; --tag names it,
+# --architecture arm64 makes it for another machine.
 image *arguments:
     tests/lab image {{arguments}}
 

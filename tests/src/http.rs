@@ -69,6 +69,24 @@ impl Connection {
         Self::over(tls_named(address, ca_pem, name).await?, address).await
     }
 
+    /// As [`Self::tls_named`], from this IPv4 address of this machine.
+    pub async fn tls_from(
+        source: IpAddr,
+        address: SocketAddr,
+        ca_pem: &[u8],
+        name: &str,
+    ) -> Result<Self> {
+        let (stream, name) = (
+            tcp_from(source, address).await?,
+            ServerName::try_from(name.to_owned())?,
+        );
+        Self::over(
+            handshake(stream, name, client(ca_pem, None)?).await?,
+            address,
+        )
+        .await
+    }
+
     /// As [`Self::tls`], with a client certificate if the server requests one.
     pub async fn tls_as(address: SocketAddr, ca_pem: &[u8], caller: &Caller) -> Result<Self> {
         let stream = connect(address, address.ip().into(), client(ca_pem, Some(caller))?).await?;

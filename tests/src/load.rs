@@ -5,7 +5,7 @@
 
 use std::{
     fmt,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
@@ -185,7 +185,13 @@ pub async fn under(
     let peers = peers.into_iter().collect::<Result<Vec<_>>>()?;
     let others = async {
         if let Load::LargeBodies(bodies) = load {
-            large_bodies(async || lab.connect_webhook().await, bodies).await?;
+            let (address, ca) = (lab.webhook_address(), lab.ca_bundle().await?);
+            let name = address.ip().to_string();
+            let connect = async |client: u8| {
+                let source = Ipv4Addr::new(127, 0, 1, client).into();
+                Connection::tls_from(source, address, &ca, &name).await
+            };
+            large_bodies(connect, bodies).await?;
         }
         Ok(())
     };
@@ -210,17 +216,21 @@ fn allow_many_connections() -> Result<()> {
     Ok(setrlimit(Resource::Nofile, Rlimit { current, maximum })?)
 }
 
-/// Sends reviews of the largest size at the same time. Some are answered, the others are refused because there are too
-/// many.
+/// Bodies of one address: the webhook reads no more of them at a time.
+const BODIES_OF_ONE: usize = 3;
+
+/// Sends reviews of the largest size at the same time, [`BODIES_OF_ONE`] of each client. Some are answered, the others are
+/// refused because there are too many. `connect`: connects from the address of the client of this number, from 1.
 pub async fn large_bodies(
-    connect: impl AsyncFn() -> Result<Connection>,
+    connect: impl AsyncFn(u8) -> Result<Connection>,
     bodies: usize,
 ) -> Result<()> {
     let mut body = small_review().into_bytes();
     body.resize(BODY_BYTES, b' ');
     let body = Bytes::from(body);
-    let answers = (0..bodies).map(|_| async {
-        let mut connection = connect().await?;
+    let answers = (0..bodies).map(async |number| {
+        let client = u8::try_from(number / BODIES_OF_ONE + 1)?;
+        let mut connection = connect(client).await?;
         let answer = connection.post(REVIEWED, body.clone()).await?;
         let expected = [200, 429, 503, 504];
         ensure!(expected.contains(&answer.status), "HTTP {}", answer.status);

@@ -7,7 +7,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use lab::image::Reference;
+use lab::image::{Architecture, Reference};
 use tokio::signal;
 
 use crate::verbs::guest::VirtType;
@@ -54,6 +54,9 @@ enum Verb {
         /// Registry, repository and tag; the chart's, if it is not given.
         #[arg(long, value_name = "NAME")]
         tag: Option<Reference>,
+        /// amd64 or arm64; that of this machine, if it is not given. The names of the files end with it.
+        #[arg(long, value_name = "NAME")]
+        architecture: Option<Architecture>,
     },
     /// Measure the webhook over TLS, compared with an echo server, in one run.
     Bench {
@@ -149,7 +152,7 @@ async fn run(verb: Verb) -> Result<ExitCode> {
         Verb::RecordSuite { file, command } => verbs::test::record(&file, command),
         Verb::Lint => verbs::lint::run().await,
         Verb::Licenses => verbs::licenses::run().await,
-        Verb::Image { tag } => verbs::image::run(tag).await,
+        Verb::Image { tag, architecture } => verbs::image::run(tag, architecture).await,
         Verb::Sbom => verbs::sbom::run().await,
         Verb::Generate { check } => verbs::generate::run(check).await,
     }

@@ -374,7 +374,7 @@ async fn a_guest_is_reset_once_for_each_request_if_it_runs_and_kubevirt_can() {
     let note = reported(&env, "web", "Warning", "ResetRefused").await;
     assert!(note.contains("1.7"), "{note}");
 
-    let kubevirt = Subresources::start(&env.lab).await.unwrap();
+    let kubevirt = Subresources::start(env.lab.client()).await.unwrap();
     let before = env.objects(INSTANCE).get("web").await.unwrap();
     let last = request("hangs").await;
     assert_eq!(last, json!({"request": "hangs", "result": "Done"}));

@@ -11,7 +11,9 @@ use std::{
 
 use lab::{
     Binary, Lab, Options,
-    image::{BASE_FILES, BASE_LIBRARIES, Image, Reference, Revision, components, product},
+    image::{
+        Architecture, BASE_FILES, BASE_LIBRARIES, Image, Reference, Revision, components, product,
+    },
     install, paths,
 };
 
@@ -203,7 +205,9 @@ async fn the_archive_and_the_dockerfile_have_the_same_files() {
 
     let revision = Revision::current().await.unwrap();
     let name = || Reference::new("registry.example.com/operator", "v1").unwrap();
-    let image = product(programs, name(), &revision).await.unwrap();
+    let architecture = Architecture::of_this_machine().unwrap();
+    let image = product(programs, name(), architecture, &revision);
+    let image = image.await.unwrap();
     let paths: BTreeSet<_> = image.files.paths().map(str::to_owned).collect();
     let missing: Vec<_> = expected.keys().filter(|it| !paths.contains(*it)).collect();
     assert!(missing.is_empty(), "{missing:?}");
@@ -255,8 +259,8 @@ async fn the_archive_and_the_dockerfile_have_the_same_files() {
     // Made twice, it is the same; and it is read as it was written.
     let (one, other) = (folder.path().join("1.tar"), folder.path().join("2.tar"));
     let digest = image.write(&one).unwrap();
-    let again = product(programs, name(), &revision).await.unwrap();
-    assert_eq!(again.write(&other).unwrap(), digest);
+    let again = product(programs, name(), architecture, &revision);
+    assert_eq!(again.await.unwrap().write(&other).unwrap(), digest);
     assert!(fs::read(&one).unwrap() == fs::read(&other).unwrap());
     assert!(Image::read(&one).unwrap() == image);
 }

@@ -1,5 +1,5 @@
 //! Machines of a group are kept apart, tainted nodes are kept free, and hardware of nodes is given to guests: the nodes that
-//! guests get, and what a Machine says that gets none.
+//! guests get, and the condition of a Machine whose guest gets none.
 mod environment;
 
 use std::collections::BTreeSet;

@@ -601,7 +601,7 @@ fn check_update(
         backend: reviewed.backend,
         incomplete_imports: &incomplete_imports,
         discarded_state: reviewed.object.metadata.discarded_state(),
-        runs: rules::keeps_running(old_block, reviewed.merged),
+        runs: rules::machine::keeps_running(old_block, reviewed.merged),
         kubevirt: kubevirt.as_deref(),
         guest: old.object.status.guest_report(),
     };

@@ -116,8 +116,8 @@ pub struct LibvirtHostSpec {
     #[schemars(length(max = bounds::HOST_NETWORKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub networks: Option<Vec<HostNetwork>>,
     /// CPUs of the host for guests with dedicated CPUs: numbers and ranges such as 2-7,10. Each is given to one vCPU at a
-    /// time. All other threads of guests that are started from then on run on the other CPUs; processes of the host that
-    /// are none of libvirt are its administrator's to keep off (isolcpus, cpusets of systemd). Default: none.
+    /// time. All other threads of guests that are started from then on run on the other CPUs. The administrator keeps
+    /// other processes of the host off these CPUs (isolcpus, cpusets of systemd). Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::CpuListText>")]
     pub dedicated_cpus: Option<String>,

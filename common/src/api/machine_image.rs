@@ -138,7 +138,7 @@ pub struct PinnedImage {
 }
 
 impl PinnedImage {
-    /// The MachineImage of a disk or CD-ROM drive of a block; `None` if its image is none.
+    /// The MachineImage of a disk or CD-ROM drive of a block; `None` if its image is not one.
     pub fn of(image: Option<&Image>, pin: Option<&ImagePin>) -> Option<Self> {
         Some(Self {
             image: image.filter(|image| image.name.is_some())?.clone(),

@@ -441,8 +441,8 @@ pub struct NormalizedDisk {
     pub boot_order: Option<u32>,
     /// Bus that the disk is attached to in the guest.
     pub bus: DiskBus,
-    /// Whether KubeVirt plugs the disk into the running guest, at every start anew, and out of it; on KubeVirt only. Such
-    /// a disk has no position in the boot order. Absent: false.
+    /// Whether KubeVirt plugs the disk into the guest after each start, and can unplug it while the guest runs; on KubeVirt
+    /// only. Such a disk has no position in the boot order. Absent: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hotpluggable: bool,
     /// Image that the new volume is filled with; of a MachineImage, its name and its source when the disk was added.

@@ -1,6 +1,7 @@
 //! Fields of a Machine as a whole: backend, power state, node selector.
 
 use crate::api::choice::PowerState;
+use crate::api::normalized::Normalized;
 use crate::bounds::GRACE_PERIOD_MAX;
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -122,4 +123,10 @@ fn node_selector(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) 
     if let Some(labels) = &subject.merged.user().node_selector {
         form::labels(FieldPath::field("nodeSelector"), labels, findings);
     }
+}
+
+/// Whether a Machine runs and is to keep running.
+pub(crate) fn keeps_running(stored: &Normalized, merged: &Merged<'_>) -> bool {
+    let desired = desired_power_state(merged, &mut Findings::default());
+    stored.power_state == PowerState::Running && desired == Some(PowerState::Running)
 }

@@ -37,7 +37,7 @@ mod kubevirt;
 mod libvirt;
 pub(crate) mod libvirthosts;
 pub(crate) mod limits;
-mod machine;
+pub(crate) mod machine;
 mod machineimages;
 pub(crate) mod machinepolicies;
 mod migration;
@@ -416,13 +416,6 @@ pub(crate) fn resolve(
         node_selector: merged.user().node_selector.clone().unwrap_or_default(),
         watchdog: parts.watchdog,
     })
-}
-
-/// Whether a Machine runs and is to keep running.
-pub(crate) fn keeps_running(stored: &Normalized, merged: &Merged<'_>) -> bool {
-    use crate::api::choice::PowerState::Running;
-    let desired = machine::desired_power_state(merged, &mut Findings::default());
-    stored.power_state == Running && desired == Some(Running)
 }
 
 /// Refuses changes of a Machine. Works on a new spec that could be read only in part.

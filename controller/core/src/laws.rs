@@ -306,8 +306,8 @@ impl Change {
     }
 }
 
-/// Whatever a plan does, it is refused and changes nothing if one precondition of its effect ends to hold between the
-/// plan and the effect. Every precondition of the table is broken, unless the backend says why it cannot be.
+/// Whatever a plan does, it is refused and changes nothing if one precondition of its effect no longer holds at the
+/// effect. Every precondition of the table is broken, unless the backend says why it cannot be.
 ///
 /// # Panics
 /// If the law does not hold.

@@ -57,5 +57,6 @@ pub mod reset;
 pub mod secrets;
 pub mod status;
 pub mod triggers;
+mod unobserved;
 pub mod watch;
 pub mod writes;

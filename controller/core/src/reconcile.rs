@@ -36,6 +36,7 @@ use crate::metrics;
 use crate::objects::Meta as _;
 use crate::plan::{FinalizerChange, Now, Plan, Refusal, Step, Subject};
 use crate::quota::{Decision, Hold, decide, plan_of_held, report_hold};
+use crate::unobserved::plan_of_unobserved;
 use crate::writes::{Written, add_finalizer, remove_finalizer, write_status};
 
 /// Pause before the next pass over a settled Machine. Its changes come as triggers, so this bounds the delay only if a
@@ -221,6 +222,13 @@ impl Failure {
         }
     }
 
+    /// Whether the status reports it: its cause is known, only a person can repair it, or it is the third in a row.
+    fn is_reported(&self, machine: &Machine, context: &Context) -> bool {
+        self.error.reason.is_some()
+            || self.error.remedy == Remedy::UserAction
+            || context.expectations.is_failing(machine.uid())
+    }
+
     /// Pause before the next pass.
     fn wait(&self, context: &Context, uid: &str) -> Duration {
         let error = &self.error.message;
@@ -274,8 +282,17 @@ async fn pass<B: Backend>(
         Some(Hold::Growth(fault)) => Growth::Held(fault),
         Some(Hold::New(_)) | None => Growth::Permitted,
     };
-    let observed = backend.observe(&machine, growth).await;
-    let observed = observed.map_err(|error| Failure::new(Subject::Guest, error))?;
+    let observed = match backend.observe(&machine, growth).await {
+        Ok(observed) => observed,
+        Err(error) => {
+            let failure = Failure::new(Subject::Guest, error);
+            if failure.is_reported(&machine, context) {
+                let planned = plan_of_unobserved::<B::Action>(&machine, &failure.refusal(), now);
+                write(&machine, &planned, context).await?;
+            }
+            return Err(failure);
+        }
+    };
     let plan = |machine: &Machine, refusal: Option<&Refusal>| {
         let plan = plan::<B>(machine, &observed, refusal, growth, now);
         match growth {
@@ -293,11 +310,7 @@ async fn pass<B: Backend>(
             })
         }
         Err(failure) => {
-            let is_known = failure.error.reason.is_some();
-            if is_known
-                || failure.error.remedy == Remedy::UserAction
-                || context.expectations.is_failing(machine.uid())
-            {
+            if failure.is_reported(&machine, context) {
                 metrics::refused();
                 let mut replanned = plan(&machine, Some(&failure.refusal()));
                 // The rest of the plan waits for the refused action, but the guest can still be switched on and off.

@@ -29,7 +29,7 @@ const FORMAT: &str = "qcow2";
 pub(crate) enum Unusable {
     /// Somebody else has it: who, in words for a Machine of its namespace.
     InUse(String),
-    /// It is none that a guest can get: what it is, after the name of the volume.
+    /// A guest cannot use it: what it is, after the name of the volume.
     Unfit(String),
 }
 

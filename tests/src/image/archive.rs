@@ -2,20 +2,19 @@
 
 use std::{
     collections::BTreeMap,
-    env,
     fmt::Write as _,
     fs,
     io::{Read as _, Write},
     path::Path,
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tar::{Archive, Builder, EntryType, Header};
 use tempfile::NamedTempFile;
 
-use super::{Files, Reference};
+use super::{Architecture, Files, Reference};
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
@@ -25,6 +24,7 @@ const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     pub name: Reference,
+    pub architecture: Architecture,
     pub files: Files,
     /// User and group, as numbers.
     pub user: String,
@@ -41,7 +41,7 @@ impl Image {
         let layer = Blob::new(layer(&self.files)?);
         let config = json!({
             "created": self.created,
-            "architecture": architecture()?,
+            "architecture": self.architecture.name(),
             "os": "linux",
             "config": {"User": self.user, "Labels": self.labels, "Cmd": self.command},
             "rootfs": {"type": "layers", "diff_ids": [layer.digest()]},
@@ -111,8 +111,10 @@ impl Image {
             files.add(&format!("/{path}"), content, mode);
         }
         let name = entry["annotations"]["io.containerd.image.name"].as_str();
+        let architecture = config["architecture"].as_str();
         Ok(Self {
             name: name.unwrap_or_default().parse()?,
+            architecture: architecture.unwrap_or_default().parse()?,
             files,
             user: serde_json::from_value(config["config"]["User"].clone())?,
             labels: serde_json::from_value(config["config"]["Labels"].clone())?,
@@ -169,15 +171,6 @@ fn verified<'a>(
         "{digest} has other content"
     );
     Ok(content)
-}
-
-/// The name of this machine's architecture in images.
-fn architecture() -> Result<&'static str> {
-    match env::consts::ARCH {
-        "x86_64" => Ok("amd64"),
-        "aarch64" => Ok("arm64"),
-        other => bail!("images are made for x86_64 and aarch64, and this machine is {other}"),
-    }
 }
 
 fn layer(files: &Files) -> Result<Vec<u8>> {
@@ -247,6 +240,7 @@ mod tests {
         files.add("/etc/deep/er/file", vec![7; 2000], 0o644);
         Image {
             name: "registry.example.com/an/image:v1".parse().unwrap(),
+            architecture: Architecture::Arm64,
             files,
             user: "65532:65532".to_owned(),
             labels: [("a".to_owned(), "b".to_owned())].into(),

@@ -2,13 +2,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env, fs,
+    fs,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, Result, ensure};
 use tokio::process::Command;
 
+use super::Architecture;
 use crate::{command, debian};
 
 /// The content and the permissions of a file.
@@ -39,12 +40,17 @@ impl Files {
         Ok(())
     }
 
-    /// Adds a program of this machine with the libraries that it is linked with, and the packages of these libraries.
-    pub async fn program(&mut self, from: &Path, path: &str) -> Result<()> {
+    /// Adds a program with the libraries that it is linked with, and the packages of these libraries.
+    pub async fn program(
+        &mut self,
+        from: &Path,
+        path: &str,
+        architecture: Architecture,
+    ) -> Result<()> {
         self.copy(from, path, 0o755)?;
         let mut packages = BTreeSet::new();
-        for (at, found) in libraries(from).await? {
-            packages.insert(owner(&file_name(&found)).await?);
+        for (at, found) in libraries(from, architecture).await? {
+            packages.insert(owner(&found).await?);
             self.copy(&found, &at, if is_loader(&at) { 0o755 } else { 0o644 })?;
         }
         for package in packages {
@@ -53,10 +59,11 @@ impl Files {
         Ok(())
     }
 
-    /// Adds the description of an installed package.
+    /// Adds the description of an installed package, such as `libc6:amd64`.
     pub async fn package(&mut self, package: &str) -> Result<()> {
         let status = dpkg_query(&["--status", package]).await?;
-        self.add(&format!("{STATUS}{package}"), status, 0o644);
+        let name = package.split(':').next().unwrap_or(package);
+        self.add(&format!("{STATUS}{name}"), status, 0o644);
         Ok(())
     }
 
@@ -89,32 +96,47 @@ impl Files {
 
 /// The libraries of a program: the path in the image and the file on this machine. All are in one folder that the loader
 /// searches, except for the loader, whose path is in the program.
-async fn libraries(program: &Path) -> Result<Vec<(String, PathBuf)>> {
-    let text = command::stdout(Command::new("ldd").arg(program)).await?;
-    let text = String::from_utf8(text)?;
-    let mut found = Vec::new();
-    for line in text.lines().map(str::trim) {
-        ensure!(
-            !line.ends_with("not found"),
-            "{} needs a library that this machine does not have: {line}",
-            program.display()
-        );
-        let path = line.rsplit("=> ").next().unwrap_or(line);
-        let path = path.split(' ').next().unwrap_or(path);
-        // The kernel's own library has no file.
-        if !path.starts_with('/') {
-            continue;
+async fn libraries(program: &Path, architecture: Architecture) -> Result<Vec<(String, PathBuf)>> {
+    let triplet = architecture.triplet();
+    let (mut found, mut waiting) = (BTreeMap::new(), vec![program.to_owned()]);
+    while let Some(next) = waiting.pop() {
+        for needed in needed(&next).await? {
+            let (at, file) = if is_loader(&needed) {
+                // Libraries name it without its path.
+                if !needed.starts_with('/') {
+                    continue;
+                }
+                (needed.clone(), PathBuf::from(&needed))
+            } else {
+                let folders = ["/lib", "/usr/lib"].map(|it| Path::new(it).join(&triplet));
+                let mut files = folders.iter().map(|folder| folder.join(&needed));
+                let file = files.find(|file| file.exists()).with_context(|| {
+                    let program = program.display();
+                    format!("{program} needs {needed}, which this machine does not have for {architecture}")
+                })?;
+                (format!("/usr/lib/{triplet}/{needed}"), file)
+            };
+            if found.insert(at, file.clone()).is_none() {
+                waiting.push(file);
+            }
         }
-        let at = if is_loader(path) {
-            path.to_owned()
-        } else {
-            let architecture = env::consts::ARCH;
-            let name = file_name(Path::new(path));
-            format!("/usr/lib/{architecture}-linux-gnu/{name}")
-        };
-        found.push((at, PathBuf::from(path)));
     }
-    Ok(found)
+    Ok(found.into_iter().collect())
+}
+
+/// The libraries that a program or a library names, and the path of the loader that a program names. It may be of any
+/// architecture.
+async fn needed(file: &Path) -> Result<Vec<String>> {
+    let mut readelf = Command::new("readelf");
+    readelf.args(["--wide", "--dynamic", "--program-headers"]);
+    let text = command::stdout(readelf.arg(file).env("LC_ALL", "C")).await?;
+    let text = String::from_utf8(text)?;
+    let named = |line: &str| {
+        let library = line.split_once("Shared library: [");
+        let (_, name) = library.or_else(|| line.split_once("program interpreter: "))?;
+        name.split(']').next().map(str::to_owned)
+    };
+    Ok(text.lines().filter_map(named).collect())
 }
 
 fn is_loader(path: &str) -> bool {
@@ -126,11 +148,17 @@ fn file_name(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// The package that has installed a file of this name.
-async fn owner(name: &str) -> Result<String> {
-    let found = dpkg_query(&["--search", &format!("*/{name}")]).await?;
-    let end = found.find([':', ',']).unwrap_or(found.len());
-    Ok(found[..end].to_owned())
+/// The package that has installed this file. Where `/lib` is a link to `/usr/lib`, it may know it by the other path.
+async fn owner(file: &Path) -> Result<String> {
+    let path = file.display().to_string();
+    let path = path.strip_prefix("/usr").unwrap_or(&path);
+    let found = dpkg_query(&["--search", &format!("*{path}")]).await?;
+    let owners = found.lines().filter_map(|line| line.rsplit_once(": "));
+    let mut owners = owners.filter(|(_, at)| at.strip_prefix("/usr").unwrap_or(at) == path);
+    let (owner, _) = owners
+        .next()
+        .with_context(|| format!("no package has installed {path}"))?;
+    Ok(owner.split(',').next().unwrap_or(owner).to_owned())
 }
 
 async fn dpkg_query(arguments: &[&str]) -> Result<String> {

@@ -2,15 +2,17 @@
 //! and the packages that they are from, in one layer.
 //!
 //! ```text
-//! ldd, dpkg-query ──► Files ──► layer.tar ──► config, manifest, index ──► archive.tar
+//! readelf, dpkg-query ──► Files ──► layer.tar ──► config, manifest, index ──► archive.tar
 //! ```
 //! The bytes of an archive depend only on its files, its name and its labels.
 
+mod architecture;
 mod archive;
 mod files;
 mod product;
 mod reference;
 
+pub use architecture::Architecture;
 pub use archive::Image;
 pub use files::Files;
 pub use product::{BASE_FILES, BASE_LIBRARIES, Revision, USER, build_release, components, product};

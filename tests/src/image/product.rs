@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::{Files, Image, Reference, files::STATUS};
+use super::{Architecture, Files, Image, Reference, files::STATUS};
 use crate::{Binary, command, libvirt::packages, paths};
 
 /// The programs.
@@ -43,11 +43,17 @@ const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 const CERTIFICATES_PACKAGE: &str = "ca-certificates";
 
 /// The image with the programs of a folder.
-pub async fn product(programs: &Path, name: Reference, revision: &Revision) -> Result<Image> {
+pub async fn product(
+    programs: &Path,
+    name: Reference,
+    architecture: Architecture,
+    revision: &Revision,
+) -> Result<Image> {
     let mut files = Files::default();
     for binary in PROGRAMS {
         let path = format!("/{}", binary.name());
-        files.program(&programs.join(binary.name()), &path).await?;
+        let program = programs.join(binary.name());
+        files.program(&program, &path, architecture).await?;
     }
     files.copy(&paths::repository().join("LICENSE"), "/LICENSE", 0o644)?;
     let (user, _) = USER.split_once(':').unwrap_or((USER, USER));
@@ -65,6 +71,7 @@ pub async fn product(programs: &Path, name: Reference, revision: &Revision) -> R
     files.package(CERTIFICATES_PACKAGE).await?;
     Ok(Image {
         name,
+        architecture,
         files,
         user: USER.to_owned(),
         labels: labels(revision),
@@ -135,8 +142,14 @@ async fn git(arguments: &[&str]) -> Result<String> {
 }
 
 /// Builds the programs as the Dockerfile does. Returns their folder.
-pub async fn build_release(revision: &Revision) -> Result<PathBuf> {
-    if let Err(missing) = packages::headers().await? {
+pub async fn build_release(revision: &Revision, architecture: Architecture) -> Result<PathBuf> {
+    let is_cross = architecture != Architecture::of_this_machine()?;
+    let libvirt = if is_cross {
+        architecture.cross_compiler()
+    } else {
+        packages::headers().await?
+    };
+    if let Err(missing) = libvirt {
         bail!("the image contains the backend for libvirt: {missing}");
     }
     let target = paths::repository().join("target/image");
@@ -150,9 +163,16 @@ pub async fn build_release(revision: &Revision) -> Result<PathBuf> {
         (cargo_home, "/usr/local/cargo"),
     ]
     .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()));
-    let status = paths::cargo()
+    let mut cargo = paths::cargo();
+    let mut built = target.clone();
+    cargo
         .args(["build", "--release", "--locked", "--target-dir"])
-        .arg(&target)
+        .arg(&target);
+    if is_cross {
+        cross(&mut cargo, architecture).await?;
+        built.push(architecture.target());
+    }
+    let status = cargo
         .args(["--package", "webhook", "--package", "controller"])
         .args(["--features", "controller/libvirt"])
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
@@ -163,5 +183,26 @@ pub async fn build_release(revision: &Revision) -> Result<PathBuf> {
         .await
         .context("starting cargo")?;
     ensure!(status.success(), "cargo could not build the programs");
-    Ok(target.join("release"))
+    Ok(built.join("release"))
+}
+
+/// Lets cargo build for another architecture.
+async fn cross(cargo: &mut Command, architecture: Architecture) -> Result<()> {
+    let (target, compiler) = (architecture.target(), architecture.compiler());
+    let mut rustup = Command::new("rustup");
+    let add = rustup.args(["target", "add", &target]);
+    command::stdout(add)
+        .await
+        .with_context(|| format!("the standard library of Rust for {target}"))?;
+    let variable = target.replace('-', "_");
+    cargo
+        .args(["--target", &target])
+        .env(
+            format!("CARGO_TARGET_{}_LINKER", variable.to_uppercase()),
+            &compiler,
+        )
+        .env(format!("CC_{variable}"), &compiler)
+        .env("PKG_CONFIG_ALLOW_CROSS", "1")
+        .env("PKG_CONFIG_LIBDIR", architecture.package_config());
+    Ok(())
 }

@@ -27,7 +27,10 @@ pub(super) struct Cgroup {
 impl Cgroup {
     /// Creates it, after it has removed those of labs that were killed.
     pub(super) fn create(name: &str) -> Result<Self> {
-        remove_abandoned();
+        // Between the creation of a cgroup and its lock it looks abandoned.
+        let root = File::open(ROOT)?;
+        root.lock()?;
+        remove_abandoned_while_locked();
         let mut cgroup = Self {
             name: name.to_owned(),
             in_use: Vec::new(),
@@ -117,7 +120,14 @@ fn remove(path: &Path) -> std::io::Result<()> {
 }
 
 /// Removes the cgroups whose lab has ended.
-pub(super) fn remove_abandoned() {
+pub(super) fn remove_abandoned() -> Result<()> {
+    let root = File::open(ROOT)?;
+    root.lock()?;
+    remove_abandoned_while_locked();
+    Ok(())
+}
+
+fn remove_abandoned_while_locked() {
     for hierarchy in hierarchies() {
         for entry in fs::read_dir(hierarchy).into_iter().flatten().flatten() {
             let is_ours = entry

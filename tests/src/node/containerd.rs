@@ -1,9 +1,9 @@
 //! A containerd of the lab's own: its files are in the lab's folder, its sockets in the lab's `/run`.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, Result};
-use tokio::process::Command;
+use tokio::{process::Command, time::sleep};
 
 use super::{images, network};
 use crate::{
@@ -53,9 +53,10 @@ impl Containerd {
         Ok(())
     }
 
-    /// Kills it and starts it again. Containers continue.
-    pub(super) async fn restart(&mut self) -> Result<()> {
+    /// Kills it, and starts it again after this time. Containers continue.
+    pub(super) async fn restart(&mut self, down: Duration) -> Result<()> {
         self.process.kill();
+        sleep(down).await;
         self.process = self.program.start()?;
         self.wait_until_served().await
     }

@@ -10,7 +10,7 @@ use crate::{
     Binary, command,
     debian::program,
     folder::Folder,
-    image::{Files, Image, Reference, Revision, USER, product},
+    image::{Architecture, Files, Image, Reference, Revision, USER, product},
 };
 
 /// The repository of the product's image on the node.
@@ -28,11 +28,13 @@ const SANDBOX_FILE: &str = "sandbox.tar";
 /// Makes every archive, with the programs of this build. Returns nothing: [`files`] names them.
 pub(super) async fn make(folder: &Folder) -> Result<()> {
     let sleep = program("sleep").context("there is no program `sleep` on PATH")?;
+    let architecture = Architecture::of_this_machine()?;
     let mut files = Files::default();
-    files.program(&sleep, "/sleep").await?;
+    files.program(&sleep, "/sleep", architecture).await?;
     let revision = Revision::current().await?;
     let sandbox = Image {
         name: SANDBOX.parse()?,
+        architecture,
         files,
         user: USER.to_owned(),
         labels: [].into(),
@@ -49,7 +51,7 @@ pub(super) async fn make(folder: &Folder) -> Result<()> {
         strip(&built.join(binary.name()), &stripped.join(binary.name())).await?;
     }
     let name = Reference::new(IMAGE, IMAGE_VERSIONS[0])?;
-    let mut image = product(&stripped, name, &revision).await?;
+    let mut image = product(&stripped, name, architecture, &revision).await?;
     for version in IMAGE_VERSIONS {
         image.name = Reference::new(IMAGE, version)?;
         image

@@ -39,6 +39,8 @@ const FIRST: &str = r#"
 set -e
 mount -t tmpfs none /run
 mount -t tmpfs none /var/log
+# The servers of names of this machine are not reached: a name is unknown at once.
+if [ -e /etc/resolv.conf ]; then mount --bind /dev/null /etc/resolv.conf; fi
 mount -t tmpfs none "$1/var"
 mkdir "$1/var/changed" "$1/var/work"
 mount -t overlay none -o "lowerdir=/var/lib,upperdir=$1/var/changed,workdir=$1/var/work" /var/lib
@@ -60,9 +62,9 @@ pub fn is_enclosed() -> bool {
 }
 
 /// Removes what labs that were killed have left. Each start does so, too.
-pub fn remove_leftovers() {
+pub fn remove_leftovers() -> Result<()> {
     folder::remove_abandoned(&env::temp_dir());
-    cgroups::remove_abandoned();
+    cgroups::remove_abandoned()
 }
 
 /// A file in the folder that the enclosing program shares with the enclosed one.

@@ -1,5 +1,7 @@
 //! Names, addresses and the bridge. They exist in the lab's network namespace only, so that all labs have the same.
 
+use std::net::Ipv4Addr;
+
 use serde_json::{Value, json};
 
 /// The bridge of all pods.
@@ -20,13 +22,26 @@ pub(crate) const SERVICES: &str = "10.96.0.0/16";
 /// The address of the Service `kubernetes`, which is the first one.
 pub(crate) const API_SERVICE: &str = "10.96.0.1";
 
+/// An address of the node that no pod gets, for a client of this number, from 1 to [`CLIENTS`].
+pub fn client(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 244, 1, number)
+}
+
+/// The number of addresses for clients.
+const CLIENTS: u8 = 20;
+
 /// The commands that make the bridge. The route gives packets to Services a first direction; kube-proxy rewrites them.
 pub(super) fn commands() -> String {
+    let clients = (1..=CLIENTS).map(client);
+    let clients: Vec<_> = clients
+        .map(|address| format!("ip address add {address}/32 dev {BRIDGE}\n"))
+        .collect();
+    let clients = clients.concat();
     format!(
         "ip link set lo up
 ip link add {BRIDGE} type bridge
 ip address add {ADDRESS}/24 dev {BRIDGE}
-ip link set {BRIDGE} up
+{clients}ip link set {BRIDGE} up
 ip route add default dev {BRIDGE}
 echo 1 > /proc/sys/net/ipv4/ip_forward
 "

@@ -1,6 +1,6 @@
 //! [`Node`]: the programs of one node, and what all nodes share.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Node as NodeObject;
@@ -73,9 +73,9 @@ impl Node {
         self.kubelet.check_alive()
     }
 
-    /// Kills containerd and starts it again.
-    pub async fn restart_containerd(&mut self) -> Result<()> {
-        self.containerd.restart().await
+    /// Kills containerd, and starts it again after this time.
+    pub async fn restart_containerd(&mut self, down: Duration) -> Result<()> {
+        self.containerd.restart(down).await
     }
 
     /// Imports the images of an archive.

@@ -1,6 +1,6 @@
-//! The node of a new pod: of those whose taints it tolerates, that have the hardware and that its anti-affinity to other
-//! pods allows. As in
-//! Kubernetes, a rule about a label that no node has keeps nothing apart; the nodes here have no zones.
+//! Chooses the node of a new pod, among those whose taints it tolerates, that have the hardware and that its anti-affinity
+//! to other pods allows. As in Kubernetes, a rule about a label that no node has keeps nothing apart; the nodes here have
+//! no zones.
 
 use std::collections::{BTreeMap, BTreeSet};
 

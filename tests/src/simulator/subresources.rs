@@ -17,14 +17,15 @@ use axum::{
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use certs::{CA_LIFETIME, Ca, LEAF_LIFETIME, ServerCertResolver, ServerNames};
+use kube::Client;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::{net::TcpListener, task::AbortHandle};
 use webhook::server::{self, Closing, Limits, TlsVersion};
 
 use crate::{
-    Lab,
-    objects::{API_SERVICE, SERVICE, condition, namespace},
+    install,
+    objects::{API_SERVICE, Objects, SERVICE, condition, namespace},
 };
 
 /// Namespace of KubeVirt.
@@ -46,13 +47,13 @@ pub struct Subresources {
 
 impl Subresources {
     /// Installs the APIService, and starts the server that it names.
-    pub async fn start(lab: &Lab) -> Result<Self> {
-        lab.apply(&namespace(NAMESPACE, &json!({}))).await?;
+    pub async fn start(client: &Client) -> Result<Self> {
+        install::apply(client, &namespace(NAMESPACE, &json!({}))).await?;
         let service = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": NAME, "namespace": NAMESPACE},
             "spec": {"ports": [{"port": PORT}]},
         });
-        lab.apply(&service).await?;
+        install::apply(client, &service).await?;
         // The API server asks whether the Service has endpoints, and connects to the Service's address. An endpoint cannot
         // be an address of this machine; this one is reserved for documentation.
         let endpoints = json!({
@@ -65,8 +66,9 @@ impl Subresources {
             "endpoints": [{"addresses": ["192.0.2.1"], "conditions": {"ready": true}}],
             "ports": [{"port": PORT}],
         });
-        lab.apply(&endpoints).await?;
-        let service = lab.objects(SERVICE, NAMESPACE).get(NAME).await?;
+        install::apply(client, &endpoints).await?;
+        let services = Objects::new(client.clone(), SERVICE, NAMESPACE);
+        let service = services.get(NAME).await?;
         let address = service["spec"]["clusterIP"].as_str();
         let address = address.context("a Service without an address")?.parse()?;
         let listener = TcpListener::bind(SocketAddr::new(address, PORT)).await?;
@@ -83,7 +85,7 @@ impl Subresources {
         let server = tokio::spawn(serving).abort_handle();
         let started = Self { resets, server };
 
-        lab.apply(&json!({
+        let group = json!({
             "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
             "metadata": {"name": "v1.subresources.kubevirt.io"},
             "spec": {
@@ -92,10 +94,10 @@ impl Subresources {
                 "service": {"name": NAME, "namespace": NAMESPACE, "port": PORT},
                 "caBundle": BASE64_STANDARD.encode(ca.certificate_pem()),
             },
-        }))
-        .await?;
+        });
+        install::apply(client, &group).await?;
         let is_available = |it: &Value| condition(it, "Available")["status"] == "True";
-        let services = lab.objects(API_SERVICE, "");
+        let services = Objects::new(client.clone(), API_SERVICE, "");
         let available = services.until("v1.subresources.kubevirt.io", "to answer", is_available);
         available.await?;
         Ok(started)

@@ -17,12 +17,24 @@ use tokio::{
 /// The time between two writes: 40 a second, and each is reviewed twice.
 const PERIOD: Duration = Duration::from_millis(25);
 
+/// Fewer writes than this show nothing: even a busy machine answers as many in some seconds.
+const ANSWERED_MIN: usize = 20;
+
 /// What became of the writes.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     pub(crate) answered: usize,
     /// The time since the beginning, and the error.
     pub(crate) failed: Vec<(Duration, String)>,
+}
+
+impl Calls {
+    /// Asserts that none has failed, and that there were some.
+    pub(crate) fn all_answered(&self, meanwhile: &str) {
+        eprintln!("{meanwhile}: {} writes answered", self.answered);
+        assert!(self.failed.is_empty(), "{meanwhile}: {:#?}", self.failed);
+        assert!(self.answered > ANSWERED_MIN, "{meanwhile}");
+    }
 }
 
 /// Writes Machines, as dry runs, until `meanwhile` has ended.

@@ -105,6 +105,9 @@ pub(crate) async fn a_frozen_leader_writes_nothing_after_the_next_one(cluster: &
         writes.len() - next
     );
     assert_eq!(late, [""; 0]);
+    // It was the same process: the kubelet did not start the container again.
+    let now = Cluster::process_of(Binary::Controller, uid).unwrap();
+    assert_eq!(Pid::from_raw(now).unwrap(), process);
     all_ready(cluster, Binary::Controller, 2).await;
 }
 

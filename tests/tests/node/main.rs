@@ -23,8 +23,9 @@ use lab::{
 };
 use serde_json::Value;
 
-/// Limit of one test, the start of its node included. A token is replaced after some ten minutes.
-const LIMIT: Duration = Duration::from_mins(25);
+/// Limit of one test, the start of its node included. A token is replaced after some ten minutes, and 10,000 Machines take
+/// five, or more on a busy machine.
+const LIMIT: Duration = Duration::from_mins(40);
 
 /// Runs the test of this name in namespaces of its own, with a cluster in which the chart is installed with these values.
 fn on_a_node(name: &str, values: &[&str], test: impl AsyncFnOnce(&mut Cluster)) {
@@ -58,14 +59,13 @@ fn on_a_node(name: &str, values: &[&str], test: impl AsyncFnOnce(&mut Cluster)) 
     });
 }
 
-/// Both programs run in one cluster, so that a node is started only twice.
 #[test]
 fn the_webhook_answers_every_call_whatever_happens_to_its_pods() {
     let name = "the_webhook_answers_every_call_whatever_happens_to_its_pods";
     on_a_node(name, &[], async |cluster| {
         webhook::is_installed(cluster).await;
-        webhook::survives_disruptions(cluster).await;
         webhook::survives_a_killed_containerd(cluster).await;
+        webhook::survives_disruptions(cluster).await;
         webhook::has_another_log_level(cluster).await;
         releases::need_a_whole_archive(cluster).await;
         releases::survive_a_wrong_tag(cluster).await;
@@ -78,7 +78,7 @@ fn the_programs_stay_within_their_limits_and_a_leader_is_replaced() {
     let name = "the_programs_stay_within_their_limits_and_a_leader_is_replaced";
     on_a_node(name, &["--set=replicaCount=2"], async |cluster| {
         attacks::large_bodies_fit_into_the_memory_limit(cluster).await;
-        attacks::stuck_clients_at_the_probe_port_cost_no_probe(cluster).await;
+        attacks::stuck_clients_cost_no_probe(cluster).await;
         controller::a_deleted_leader_is_replaced_within_the_lease(cluster).await;
         controller::a_frozen_leader_writes_nothing_after_the_next_one(cluster).await;
         credentials::certificates_are_replaced_between_two_calls(cluster).await;
@@ -92,6 +92,7 @@ fn ten_thousand_machines_fit_into_the_memory_limits() {
     // The limit of the controller's processor would only make it slower.
     on_a_node(name, &["--set=resources.limits.cpu=2"], async |cluster| {
         fleet::ten_thousand_machines_fit_into_the_memory_limits(cluster).await;
+        attacks::large_bodies_fit_into_the_memory_limit(cluster).await;
     });
 }
 
@@ -121,6 +122,9 @@ fn a_machine_boots_on_a_libvirt_host_that_its_controller_reaches_over_tls() {
         libvirt_host::a_machine_boots_and_is_deleted(cluster).await;
     });
 }
+
+/// The port of the webhook, in the chart.
+const WEBHOOK_PORT: u16 = 9443;
 
 /// The port for probes and the log level of both programs, in the chart.
 const HEALTH_PORT: u16 = 8081;

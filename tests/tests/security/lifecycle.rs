@@ -220,7 +220,7 @@ async fn requested(env: &Environment) {
         .until("copies", "to be restarted", done)
         .await
         .unwrap();
-    let kubevirt = Subresources::start(&env.lab).await.unwrap();
+    let kubevirt = Subresources::start(env.lab.client()).await.unwrap();
     request("machine.vitistack.io/reset-requested").await;
     let is_reset = |machine: &Value| machine["status"]["lastReset"]["result"] == "Done";
     machines

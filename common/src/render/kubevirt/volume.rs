@@ -1,5 +1,5 @@
 //! The volumes of a Machine: one for each disk that has its own, and one for each medium in a CD-ROM drive. Existing
-//! claims that disks are on are none of them: whoever goes through the volumes cannot change or delete one.
+//! claims that disks are on are not included, so that code that iterates over the volumes cannot change or delete them.
 
 use std::borrow::Cow;
 

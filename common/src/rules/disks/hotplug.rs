@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use crate::api::choice::{Backend, DiskBus};
 use crate::api::normalized::Normalized;
 use crate::normalize::{Merged, hotpluggable_in};
-use crate::rules::keeps_running;
+use crate::rules::machine::keeps_running;
 
 /// Names of the disks that KubeVirt may plug in and out, and of the CD-ROM drives whose media it may change: those of the
 /// stored block, or of that of a backup. Beside them, the disks that are added to a machine that runs and is to keep running,

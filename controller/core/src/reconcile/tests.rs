@@ -80,6 +80,8 @@ const SWITCH: Step = Step {
 #[derive(Default)]
 struct Scripted {
     steps: Mutex<Vec<Step>>,
+    /// With what remedy the observation fails.
+    unobserved: Mutex<Option<Remedy>>,
     /// What `has_seen` answers.
     has_seen: bool,
     /// The Lease that is lost during the observation.
@@ -114,6 +116,9 @@ impl Backend for Scripted {
         self.call("observe");
         if let Some(lease) = &self.loses {
             lease.send_replace(None);
+        }
+        if let Some(remedy) = *self.unobserved.lock().unwrap() {
+            return Err(Failed::new(remedy, "the claims cannot be read".into()));
         }
         Ok(self.steps.lock().unwrap().clone())
     }
@@ -370,6 +375,33 @@ async fn an_action_that_may_be_retried_is_reported_at_the_third_failure() {
     }
     assert_eq!(harness.pass().await, ["observe", "create", "switch on"]);
     assert_eq!(messages(&harness.sent()), ["the quota is used up"]);
+}
+
+#[tokio::test]
+async fn a_guest_that_cannot_be_read_is_reported_at_the_third_failure_and_nothing_is_done() {
+    let steps = vec![create(None), SWITCH];
+    let harness = Harness::new(Scripted::with(steps), LeaseGuard::Always);
+    *harness.backend.unobserved.lock().unwrap() = Some(Remedy::Retry);
+    for _ in 0..2 {
+        assert_eq!(harness.pass().await, ["observe"]);
+        assert_eq!(harness.sent(), []);
+    }
+    assert_eq!(harness.pass().await, ["observe"]);
+    let sent = harness.sent();
+    assert_eq!(messages(&sent), ["the claims cannot be read"]);
+    let ready = &sent[0].1["status"]["conditions"][0];
+    assert_eq!(
+        (&ready["status"], &ready["reason"]),
+        (&json!("Unknown"), &json!("ObservationFailed"))
+    );
+}
+
+#[tokio::test]
+async fn a_guest_that_only_a_user_can_make_readable_is_reported_at_once() {
+    let harness = Harness::new(Scripted::with(vec![SWITCH]), LeaseGuard::Always);
+    *harness.backend.unobserved.lock().unwrap() = Some(Remedy::UserAction);
+    assert_eq!(harness.pass().await, ["observe"]);
+    assert_eq!(messages(&harness.sent()), ["the claims cannot be read"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -49,7 +49,7 @@ pub(crate) type VolumeKey = (String, String);
 pub(crate) struct Pool {
     pub name: String,
     pub active: bool,
-    /// Folder of its volumes; `None` for a pool that is none.
+    /// Folder of its volumes; `None` if the pool is not a folder.
     pub path: Option<String>,
     /// Whether it is a folder that no other host has, as far as its type says.
     pub is_local: bool,

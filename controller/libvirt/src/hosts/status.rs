@@ -176,7 +176,7 @@ fn missing_pools(spec: &LibvirtHostSpec, snapshot: &Snapshot) -> Vec<String> {
     named.iter().filter_map(fault).chain(existing).collect()
 }
 
-/// Why the image pool is none: a release before this rule accepted such a LibvirtHost.
+/// Why the image pool cannot be used: a release before this rule accepted such a LibvirtHost.
 fn shared_image_pool(spec: &LibvirtHostSpec) -> Option<String> {
     let pool = spec.image_pool.as_deref()?;
     let mut offers = spec.storage.iter().flatten();

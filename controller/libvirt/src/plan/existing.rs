@@ -63,7 +63,7 @@ fn existing(
         volume: volume.to_owned(),
         format: VolumeFormat::Qcow2,
     };
-    // The volume of this name in another pool is another one.
+    // A volume with this name in another pool is a different volume.
     let is_moved = |present: &&PoolVolume| present.volume == *volume && present.pool != *pool;
     if let Some(present) = defined(disk, view).filter(is_moved) {
         return Err(not_found(format!(

@@ -85,8 +85,8 @@ pub(super) fn releases(
     deletions
 }
 
-/// The volumes that are kept of disks which left the spec, the largest first. What was known of a pool that cannot be read
-/// is not forgotten.
+/// The volumes that are kept of disks which left the spec, the largest first. The entries of pools
+/// that cannot be read are those of the last status.
 pub(super) fn kept_volumes(
     machine: &Machine,
     block: &Normalized,

@@ -47,7 +47,8 @@ const LONGEST_FIRST: [&str; 8] = [
 const ALONE: [&str; 1] = ["lifecycle"];
 
 /// The suite with a node, which runs only by itself: API servers give a webhook 3 s, and with other suites on the same
-/// processors its pods need longer. It needs the cgroups, which are not mounted where libvirt is reached, and no libvirt.
+/// processors its pods need longer. So do its tests among each other. It needs the cgroups, which are not mounted where
+/// libvirt is reached, and no libvirt.
 const NODE: &str = "node";
 
 /// The suite that starts programs of the next release beside those of this one.
@@ -64,15 +65,18 @@ pub(crate) async fn run(arguments: &[String]) -> Result<ExitCode> {
     let Some((mut suites, documentation)) = suite::selected(&features, arguments).await? else {
         return Ok(ExitCode::FAILURE);
     };
-    if suites.len() > 1 && suites.iter().any(|suite| suite.name() == NODE) {
-        suites.retain(|suite| suite.name() != NODE);
-        step("the suite with a real node runs by itself: tests/lab test --test node");
+    let mut totals = Totals::default();
+    let is_node = |suite: &Suite| suite.name() == NODE;
+    if suites.iter().any(is_node) && !arguments.iter().any(|it| it == NODE) {
+        suites.retain(|suite| !is_node(suite));
+        totals
+            .skip("tests node: it takes 20 minutes and runs by itself: tests/lab test --test node");
     }
     let place = |suite: &Suite| LONGEST_FIRST.iter().position(|name| *name == suite.name());
     suites.sort_by_key(|suite| place(suite).unwrap_or(LONGEST_FIRST.len()));
     let (alone, others): (Vec<_>, Vec<_>) = suites
         .iter()
-        .partition(|suite| ALONE.contains(&suite.name()));
+        .partition(|suite| ALONE.contains(&suite.name()) || is_node(suite));
 
     let mut environment = vec![built_here()?];
     if suites.iter().any(|suite| suite.name() == UPGRADE) {
@@ -91,21 +95,22 @@ pub(crate) async fn run(arguments: &[String]) -> Result<ExitCode> {
         }
     };
     step(&format!("running the tests: {} suites", suites.len()));
-    // The thread number that the user passed to cargo test has precedence.
-    if env::var_os("RUST_TEST_THREADS").is_none() {
-        environment.push(("RUST_TEST_THREADS", THREADS.to_string().into()));
-    }
+    // The number of the user has precedence.
+    let chosen = env::var_os("RUST_TEST_THREADS").is_some();
     let live = suites.len() == 1;
-    let mut totals = Totals::default();
     totals.add(&documentation);
     for (suites, at_once) in [(alone, 1), (others, AT_ONCE)] {
         let runs = suites.into_iter().map(|suite| {
-            let behind = if suite.name() == NODE {
-                &[][..]
+            let (behind, threads) = if is_node(suite) {
+                (&[][..], 1)
             } else {
-                &reaching
+                (&reaching[..], THREADS)
             };
-            suite.run(behind, &environment, live)
+            let mut environment = environment.clone();
+            if !chosen {
+                environment.push(("RUST_TEST_THREADS", threads.to_string().into()));
+            }
+            async move { suite.run(behind, &environment, live).await }
         });
         let mut runs = stream::iter(runs).buffer_unordered(at_once);
         while let Some(finished) = runs.next().await {

@@ -59,7 +59,8 @@ pub(super) struct Finished {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counts {
     passed: usize,
-    ignored: usize,
+    /// Tests with `#[ignore]`, with their reasons.
+    ignored: Vec<(String, String)>,
     failed: Vec<String>,
     /// Tests that could not do their work, with the reasons.
     skipped: Vec<(String, String)>,
@@ -75,10 +76,13 @@ impl Counts {
                 test = name.trim_end_matches(" stdout ----");
             } else if let Some(rest) = line.strip_prefix("test result: ") {
                 counts.passed += number_before(rest, " passed");
-                counts.ignored += number_before(rest, " ignored");
             } else if let Some(name) = line.strip_suffix(" ... FAILED") {
                 let name = name.strip_prefix("test ").unwrap_or(name);
                 counts.failed.push(name.to_owned());
+            } else if let Some((name, reason)) = line.split_once(" ... ignored") {
+                let name = name.strip_prefix("test ").unwrap_or(name);
+                let reason = reason.trim_start_matches(", ");
+                counts.ignored.push((name.to_owned(), reason.to_owned()));
             } else if let Some((before, reason)) = line.split_once(SKIPPED) {
                 // With --nocapture and one thread, the name is in the same line.
                 let name = before
@@ -151,8 +155,14 @@ impl Totals {
         let skipped = counts.skipped.iter();
         let skipped = skipped.map(|(test, reason)| format!("{title} {test}: {reason}"));
         self.skipped.extend(skipped);
-        let ignored = format!("{title}: #[ignore]");
-        self.skipped.extend(vec![ignored; counts.ignored]);
+        let ignored = counts.ignored.iter();
+        let ignored = ignored.map(|(test, reason)| format!("{title} {test}: ignored: {reason}"));
+        self.skipped.extend(ignored);
+    }
+
+    /// Adds what was not run, with the reason.
+    pub(super) fn skip(&mut self, what: &str) {
+        self.skipped.push(what.to_owned());
     }
 
     pub(super) fn failed(&self) -> bool {
@@ -187,7 +197,7 @@ running 4 tests
 test a ... ok
 test b ... ok
 test c ... FAILED
-test d ... ignored
+test d ... ignored, started by another test
 
 successes:
 
@@ -231,7 +241,7 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
         assert_eq!(
             totals.to_string(),
             "skipped: suite a: only root can start libvirtd
-skipped: suite: #[ignore]
+skipped: suite d: ignored: started by another test
 failed: suite c
 1 passed, 1 failed, 2 skipped"
         );

@@ -1,0 +1,23 @@
+//! The plan of a Machine whose guest and volumes cannot be read.
+
+use common::api::status::MachineStatus;
+
+use crate::conditions::{Conditions, Fault};
+use crate::machine::Machine;
+use crate::plan::{Now, Plan, Refusal};
+use crate::status::plan_with_status;
+
+/// Changes nothing but the condition `Ready`, which is unknown for this reason; everything else is as it was read last.
+pub(crate) fn plan_of_unobserved<A>(machine: &Machine, refusal: &Refusal, now: Now) -> Plan<A> {
+    let reason = refusal.reason.unwrap_or("ObservationFailed");
+    let mut conditions = Conditions::new(machine, now);
+    let others = machine.status.conditions.iter();
+    conditions.list = others.filter(|it| it.kind != "Ready").cloned().collect();
+    let why = Fault::new(reason, refusal.message.as_str());
+    conditions.set("Ready", "Unknown", &why);
+    let status = MachineStatus {
+        conditions: conditions.list,
+        ..machine.status.clone()
+    };
+    plan_with_status(machine, now, status, vec![])
+}
