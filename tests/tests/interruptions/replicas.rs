@@ -2,11 +2,12 @@
 //! allocates an address or shares an image.
 //!
 //! ```text
-//! four Machines of one image, on a segment of four addresses ──▶ two are deleted, two others come at the same time
+//! four Machines of one image, on a segment of eight addresses ──▶ two are deleted, two others come at the same time
 //!          ──▶ the MachineImage is deleted while a Machine is made of it          (a fault in each of the three)
 //! ```
 //! With the Lease only one replica allocates. Without it two may lock an address each for the same card: the card gets
-//! one of them, and the other one is held as well until its guest reports the first. No other Machine gets either.
+//! one of them, and the other one is held as well until its guest reports the first. No other Machine gets either: there are
+//! two addresses for each card.
 
 use std::collections::BTreeSet;
 
@@ -149,7 +150,7 @@ impl<'a> Pair<'a> {
     }
 
     async fn create_surroundings(&self) -> Result<()> {
-        let ipam = json!({"subnets": [{"cidr": "10.9.0.0/24", "ranges": ["10.9.0.10-10.9.0.13"]}]});
+        let ipam = json!({"subnets": [{"cidr": "10.9.0.0/24", "ranges": ["10.9.0.10-10.9.0.17"]}]});
         for object in [
             objects::namespace(&self.namespace, &json!({})),
             json!({
