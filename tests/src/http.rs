@@ -76,15 +76,10 @@ impl Connection {
         ca_pem: &[u8],
         name: &str,
     ) -> Result<Self> {
-        let (stream, name) = (
-            tcp_from(source, address).await?,
-            ServerName::try_from(name.to_owned())?,
-        );
-        Self::over(
-            handshake(stream, name, client(ca_pem, None)?).await?,
-            address,
-        )
-        .await
+        let stream = tcp_from(source, address).await?;
+        let name = ServerName::try_from(name.to_owned())?;
+        let stream = handshake(stream, name, client(ca_pem, None)?).await?;
+        Self::over(stream, address).await
     }
 
     /// As [`Self::tls`], with a client certificate if the server requests one.

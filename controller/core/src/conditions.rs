@@ -258,6 +258,17 @@ impl<'a> Conditions<'a> {
         }
     }
 
+    /// These conditions, without that of this type, which is to be set.
+    pub(crate) fn without(
+        machine: &'a Machine,
+        now: Now,
+        mut list: Vec<Condition>,
+        kind: &str,
+    ) -> Self {
+        list.retain(|condition| condition.kind != kind);
+        Self { machine, now, list }
+    }
+
     /// Takes over the old condition of this type, if there is one.
     pub fn keep(&mut self, kind: &str) {
         let old = self.machine.status.conditions.iter();

@@ -10,9 +10,8 @@ use crate::status::plan_with_status;
 /// Changes nothing but the condition `Ready`, which is unknown for this reason; everything else is as it was read last.
 pub(crate) fn plan_of_unobserved<A>(machine: &Machine, refusal: &Refusal, now: Now) -> Plan<A> {
     let reason = refusal.reason.unwrap_or("ObservationFailed");
-    let mut conditions = Conditions::new(machine, now);
-    let others = machine.status.conditions.iter();
-    conditions.list = others.filter(|it| it.kind != "Ready").cloned().collect();
+    let list = machine.status.conditions.clone();
+    let mut conditions = Conditions::without(machine, now, list, "Ready");
     let why = Fault::new(reason, refusal.message.as_str());
     conditions.set("Ready", "Unknown", &why);
     let status = MachineStatus {

@@ -168,19 +168,12 @@ impl FaultProxy {
         fault: Option<Injection>,
         during: impl Future<Output = Result<T>>,
     ) -> Result<Interrupted<T>> {
-        let before = {
-            let mut seen = self.state.seen();
-            let before = seen.writes.len();
-            seen.injection = fault.map(|fault| (fault, before));
-            seen.injected = false;
-            before
-        };
+        self.state.seen().begin(fault);
         let result = during.await?;
-        let mut seen = self.state.seen();
-        seen.injection = None;
+        let (writes, injected) = self.state.seen().end();
         Ok(Interrupted {
-            writes: seen.writes[before..].to_vec(),
-            injected: seen.injected,
+            writes,
+            injected,
             result,
         })
     }

@@ -28,9 +28,7 @@ impl Cgroup {
     /// Creates it, after it has removed those of labs that were killed.
     pub(super) fn create(name: &str) -> Result<Self> {
         // Between the creation of a cgroup and its lock it looks abandoned.
-        let root = File::open(ROOT)?;
-        root.lock()?;
-        remove_abandoned_while_locked();
+        let _lock = remove_abandoned()?;
         let mut cgroup = Self {
             name: name.to_owned(),
             in_use: Vec::new(),
@@ -119,15 +117,11 @@ fn remove(path: &Path) -> std::io::Result<()> {
     fs::remove_dir(path)
 }
 
-/// Removes the cgroups whose lab has ended.
-pub(super) fn remove_abandoned() -> Result<()> {
+/// Removes the cgroups whose lab has ended. Returns the lock with which it does so: no other lab removes any as long as it
+/// is kept.
+pub(super) fn remove_abandoned() -> Result<File> {
     let root = File::open(ROOT)?;
     root.lock()?;
-    remove_abandoned_while_locked();
-    Ok(())
-}
-
-fn remove_abandoned_while_locked() {
     for hierarchy in hierarchies() {
         for entry in fs::read_dir(hierarchy).into_iter().flatten().flatten() {
             let is_ours = entry
@@ -136,9 +130,10 @@ fn remove_abandoned_while_locked() {
                 .starts_with(folder::PREFIX);
             let abandoned = || File::open(entry.path()).is_ok_and(|lock| lock.try_lock().is_ok());
             if is_ours && abandoned() {
-                // Another lab may do the same.
+                // Its last processes may be ending: the next lab removes it.
                 let _ = remove(&entry.path());
             }
         }
     }
+    Ok(root)
 }

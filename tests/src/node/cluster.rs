@@ -1,17 +1,14 @@
 //! [`Cluster`]: a control plane with a node, and the chart in it.
 
-use std::{net::SocketAddr, path::Path};
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 
 use super::{IMAGE, IMAGE_VERSIONS, Node, namespaces, programs};
-use crate::{
-    Binary, Helm, Lab, Network, OPERATOR_NAMESPACE, Options, http::Connection, paths,
-    process::Process,
-};
+use crate::{Binary, Helm, Lab, Network, OPERATOR_NAMESPACE, Options, paths, process::Process};
 
 /// The name of the release.
 const RELEASE: &str = "kubevirt-operator";
@@ -135,19 +132,9 @@ impl Cluster {
             .collect())
     }
 
-    /// A connection to the webhook through its Service.
-    pub async fn connect_webhook(&self) -> Result<Connection> {
-        let name = Binary::Webhook.name();
-        let services: Api<Service> = Api::namespaced(self.lab.client().clone(), OPERATOR_NAMESPACE);
-        let service = json!(services.get(name).await?);
-        let address = service["spec"]["clusterIP"].as_str().unwrap_or_default();
-        let address = SocketAddr::new(address.parse().context("an address of the Service")?, 443);
-        let host = format!("{name}.{OPERATOR_NAMESPACE}.svc");
-        Connection::tls_named(address, &self.lab.ca_bundle().await?, &host).await
-    }
-
-    /// The process of a program in the pod with this uid.
-    pub fn process_of(binary: Binary, uid: &str) -> Result<i32> {
+    /// The process of a program in this pod.
+    pub fn process_of(binary: Binary, pod: &Value) -> Result<i32> {
+        let uid = pod["metadata"]["uid"].as_str().context("a uid")?;
         let in_pod = |process: &i32| {
             let cgroup = std::fs::read_to_string(format!("/proc/{process}/cgroup"));
             cgroup.is_ok_and(|cgroup| cgroup.contains(uid))

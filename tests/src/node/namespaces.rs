@@ -64,7 +64,7 @@ pub fn is_enclosed() -> bool {
 /// Removes what labs that were killed have left. Each start does so, too.
 pub fn remove_leftovers() -> Result<()> {
     folder::remove_abandoned(&env::temp_dir());
-    cgroups::remove_abandoned()
+    cgroups::remove_abandoned().map(drop)
 }
 
 /// A file in the folder that the enclosing program shares with the enclosed one.

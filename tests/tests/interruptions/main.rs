@@ -52,6 +52,14 @@ fn faults(at: usize, write: &str) -> Vec<Fault> {
     }
 }
 
+/// The faults of each run that tries the points of all steps, one of each step at a time.
+fn runs<const STEPS: usize>(
+    points: &[Vec<Injection>],
+) -> impl Iterator<Item = [Option<Injection>; STEPS]> {
+    let count = points.iter().map(Vec::len).max().unwrap_or_default();
+    (0..count).map(|at| array::from_fn(|step| points[step].get(at).cloned()))
+}
+
 /// The faults of a step with these writes. Runs differ in the number of writes of the status, so a write is found by its
 /// kind.
 fn points(writes: &[String]) -> Vec<Injection> {
@@ -98,16 +106,16 @@ async fn a_fault_at_any_write_leaves_the_same_state_and_violates_no_invariant() 
 
     let start = Instant::now();
     let points: Vec<_> = baseline.steps.iter().map(|it| points(&it.writes)).collect();
-    let runs = points.iter().map(Vec::len).max().unwrap_or_default();
-    let runs = (0..runs).map(|at| array::from_fn(|step| points[step].get(at).cloned()));
-    let outcomes = (1..).zip(runs).map(|(number, faults): (usize, Faults)| {
-        let (run, baseline) = (&run, &baseline);
-        async move {
-            let namespace = format!("run-{number}");
-            let outcome = run(&namespace, faults.clone(), Some(baseline)).await;
-            (faults, outcome)
-        }
-    });
+    let outcomes = (1..)
+        .zip(runs(&points))
+        .map(|(number, faults): (_, Faults)| {
+            let (run, baseline) = (&run, &baseline);
+            async move {
+                let namespace = format!("run-{number}");
+                let outcome = run(&namespace, faults.clone(), Some(baseline)).await;
+                (faults, outcome)
+            }
+        });
     let outcomes = stream::iter(outcomes).buffer_unordered(AT_ONCE);
     let outcomes: Vec<_> = outcomes.collect().await;
     let mut tried = 0;

@@ -25,6 +25,7 @@ use serde_json::{Value, json};
 use crate::{
     AT_ONCE, invariants,
     lifecycle::{SETTINGS, restart_when_killed},
+    runs,
 };
 
 /// The writes that are interrupted.
@@ -60,9 +61,9 @@ async fn two_replicas_give_no_address_twice_and_lose_no_image() {
     }
     // After each step everything is as without a fault: the next step has a fault of its own.
     let points: Vec<Vec<_>> = steps.iter().map(|step| points(&step.writes)).collect();
-    let runs = points.iter().map(Vec::len).max().unwrap_or_default();
-    let runs = (0..runs).map(|at| std::array::from_fn(|step| points[step].get(at).cloned()));
-    let outcomes = (2..).zip(runs).map(|(number, faults)| run(number, faults));
+    let outcomes = (2..)
+        .zip(runs(&points))
+        .map(|(number, faults)| run(number, faults));
     let outcomes: Vec<_> = stream::iter(outcomes)
         .buffer_unordered(AT_ONCE)
         .try_collect()

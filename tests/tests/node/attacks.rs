@@ -1,26 +1,26 @@
 //! Clients that take what they can, against limits that the kernel and the kubelet enforce.
 
 use std::{
-    net::SocketAddr,
     sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
 use futures::future::join_all;
 use lab::{
-    Binary, OPERATOR_NAMESPACE,
+    Binary,
     http::Connection,
     load,
     node::{self, Cluster},
     wait::{self, Deadline},
 };
-use serde_json::Value;
 use tokio::{
     io::AsyncWriteExt as _,
     time::{sleep, timeout},
 };
 
-use crate::{HEALTH_PORT, WEBHOOK_PORT, all_ready, is_ready, name, restarts};
+use crate::{
+    HEALTH_PORT, WEBHOOK_PORT, address, all_ready, is_ready, name, restarts, webhook_host,
+};
 
 const BODIES: usize = 50;
 
@@ -37,13 +37,9 @@ const METRICS_PORT: u16 = 8080;
 pub(crate) async fn large_bodies_fit_into_the_memory_limit(cluster: &mut Cluster) {
     let pods = all_ready(cluster, Binary::Webhook, 2).await;
     let address = address(&pods[0], WEBHOOK_PORT);
-    let uid = pods[0]["metadata"]["uid"].as_str().unwrap();
-    let process = || Cluster::process_of(Binary::Webhook, uid).unwrap();
+    let process = || Cluster::process_of(Binary::Webhook, &pods[0]).unwrap();
     let before = process();
-    let (ca, name) = (
-        cluster.lab.ca_bundle().await.unwrap(),
-        format!("machine-webhook.{OPERATOR_NAMESPACE}.svc"),
-    );
+    let (ca, name) = (cluster.lab.ca_bundle().await.unwrap(), webhook_host());
     let connect = async |client: u8| {
         let source = node::client(client).into();
         Connection::tls_from(source, address, &ca, &name).await
@@ -51,12 +47,6 @@ pub(crate) async fn large_bodies_fit_into_the_memory_limit(cluster: &mut Cluster
     load::large_bodies(connect, BODIES).await.unwrap();
     // The kubelet reports later that it was started again.
     assert_eq!(process(), before);
-}
-
-/// The address of a port of a pod.
-fn address(pod: &Value, port: u16) -> SocketAddr {
-    let address = pod["status"]["podIP"].as_str().unwrap();
-    SocketAddr::new(address.parse().unwrap(), port)
 }
 
 /// Every pod stays ready and none is restarted while clients send requests to its open ports and read no answer.

@@ -57,9 +57,9 @@ pub(crate) async fn a_frozen_leader_writes_nothing_after_the_next_one(cluster: &
     let before = lease(cluster).await;
     let leads = |pod: &&Value| holder(&before).contains(name(pod));
     let leader = replicas.iter().find(leads).unwrap();
-    let (leader, uid) = (name(leader), leader["metadata"]["uid"].as_str().unwrap());
-    let process = Cluster::process_of(Binary::Controller, uid).unwrap();
-    let process = Pid::from_raw(process).unwrap();
+    let process_now = || Cluster::process_of(Binary::Controller, leader).unwrap();
+    let process = Pid::from_raw(process_now()).unwrap();
+    let leader = name(leader);
     let mark = cluster.lab.log_position().await.unwrap();
     let is_over = AtomicBool::new(false);
     let creating = async {
@@ -106,8 +106,7 @@ pub(crate) async fn a_frozen_leader_writes_nothing_after_the_next_one(cluster: &
     );
     assert_eq!(late, [""; 0]);
     // It was the same process: the kubelet did not start the container again.
-    let now = Cluster::process_of(Binary::Controller, uid).unwrap();
-    assert_eq!(Pid::from_raw(now).unwrap(), process);
+    assert_eq!(process_now(), process.as_raw_nonzero().get());
     all_ready(cluster, Binary::Controller, 2).await;
 }
 

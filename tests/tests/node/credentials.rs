@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::SocketAddr,
     time::{Duration, Instant},
 };
 
@@ -18,7 +17,9 @@ use lab::{Binary, Lab, OPERATOR_NAMESPACE, WEBHOOK_CONFIGURATION, http, node::Cl
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use crate::{WEBHOOK_PORT, all_ready, calls, deployment, name, restarts, rolled_out};
+use crate::{
+    WEBHOOK_PORT, address, all_ready, calls, deployment, name, restarts, rolled_out, webhook_host,
+};
 
 /// The Secret with the CA of the webhook.
 const CA: &str = "machine-webhook-ca";
@@ -45,10 +46,9 @@ pub(crate) async fn certificates_are_replaced_between_two_calls(cluster: &mut Cl
             Api::namespaced(cluster.lab.client().clone(), OPERATOR_NAMESPACE);
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(&exchange));
         secrets.patch(CA, &parameters, &patch).await.unwrap();
-        let host = format!("machine-webhook.{OPERATOR_NAMESPACE}.svc");
+        let host = webhook_host();
         for replica in &replicas {
-            let address = replica["status"]["podIP"].as_str().unwrap();
-            let address = SocketAddr::new(address.parse().unwrap(), WEBHOOK_PORT);
+            let address = address(replica, WEBHOOK_PORT);
             wait::until("a certificate of the other CA", async || {
                 let shown = http::tls_named(address, own.certificate_pem().as_bytes(), &host).await;
                 Ok(shown.map(drop).map_err(|error| format!("{error:#}")))

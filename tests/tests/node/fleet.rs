@@ -1,13 +1,13 @@
 //! The memory limits of the chart, and as many Machines as docs/performance.md has figures for.
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use hyper::Request;
 use lab::{Binary, http, node::Cluster, objects::MACHINE, reviews, usage, wait};
 use serde_json::{Value, json};
 
-use crate::{HEALTH_PORT, all_ready, restarts};
+use crate::{HEALTH_PORT, address, all_ready, restarts};
 
 const MACHINES: usize = 10_000;
 
@@ -45,8 +45,7 @@ pub(crate) async fn ten_thousand_machines_fit_into_the_memory_limits(cluster: &m
     ] {
         for pod in pods {
             assert_eq!(restarts(&pod), 0, "{:#}", pod["status"]);
-            let uid = pod["metadata"]["uid"].as_str().unwrap();
-            let process = Cluster::process_of(binary, uid).unwrap();
+            let process = Cluster::process_of(binary, &pod).unwrap();
             let memory = usage::memory(process.cast_unsigned()).unwrap();
             let limits = &pod["spec"]["containers"][0]["resources"]["limits"];
             eprintln!(
@@ -75,8 +74,7 @@ async fn until_each_has_a_vm(cluster: &Cluster) {
 
 /// Waits until the webhook's metrics have this line.
 async fn until_shown(pod: &Value, line: &str) {
-    let address = pod["status"]["podIP"].as_str().unwrap();
-    let address = SocketAddr::new(address.parse().unwrap(), HEALTH_PORT);
+    let address = address(pod, HEALTH_PORT);
     wait::until(line, async || {
         let metrics = http::get(address, "/metrics").await?.text();
         let found = metrics.lines().any(|it| it == line);

@@ -12,7 +12,7 @@ mod libvirt_host;
 mod releases;
 mod webhook;
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -143,6 +143,17 @@ async fn rolled_out(cluster: &Cluster, binary: Binary) {
 /// The pods of the operator.
 fn pods(cluster: &Cluster) -> Api<Pod> {
     Api::namespaced(cluster.lab.client().clone(), OPERATOR_NAMESPACE)
+}
+
+/// The name in the webhook's certificate.
+fn webhook_host() -> String {
+    format!("{}.{OPERATOR_NAMESPACE}.svc", Binary::Webhook.name())
+}
+
+/// The address of a port of a pod.
+fn address(pod: &Value, port: u16) -> SocketAddr {
+    let address = pod["status"]["podIP"].as_str().unwrap();
+    SocketAddr::new(address.parse().unwrap(), port)
 }
 
 fn name(pod: &Value) -> &str {

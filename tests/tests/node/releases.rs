@@ -33,9 +33,7 @@ pub(crate) async fn survive_a_wrong_tag(cluster: &mut Cluster) {
             error.contains("ErrImagePull") && error.contains(":absent"),
             "{error}"
         );
-        let rollback = ["rollback", "kubevirt-operator", "--wait", "--timeout=110s"];
-        here.helm(&rollback).await.unwrap();
-        run_image(here, IMAGE_VERSIONS[0]).await;
+        roll_back(here).await;
     })
     .await;
     calls.all_answered("a wrong tag");
@@ -47,9 +45,7 @@ pub(crate) async fn are_upgraded_rolled_back_and_removed(cluster: &mut Cluster) 
     let calls = calls::during(&here.lab, async {
         here.install(IMAGE_VERSIONS[1], &[]).await.unwrap();
         run_image(here, IMAGE_VERSIONS[1]).await;
-        let rollback = ["rollback", "kubevirt-operator", "--wait", "--timeout=110s"];
-        here.helm(&rollback).await.unwrap();
-        run_image(here, IMAGE_VERSIONS[0]).await;
+        roll_back(here).await;
     })
     .await;
     calls.all_answered("upgrade and rollback");
@@ -66,6 +62,13 @@ pub(crate) async fn are_upgraded_rolled_back_and_removed(cluster: &mut Cluster) 
     .unwrap();
     let machine = lab::reviews::machine("unreviewed", &serde_json::json!({"template": "small"}));
     here.lab.apply(&machine).await.unwrap();
+}
+
+/// Goes back to the release before, which had the first image.
+async fn roll_back(cluster: &Cluster) {
+    let rollback = ["rollback", "kubevirt-operator", "--wait", "--timeout=110s"];
+    cluster.helm(&rollback).await.unwrap();
+    run_image(cluster, IMAGE_VERSIONS[0]).await;
 }
 
 async fn run_image(cluster: &Cluster, version: &str) {

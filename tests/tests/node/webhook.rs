@@ -15,7 +15,7 @@ use lab::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::{HEALTH_PORT, all_ready, calls, deployment, name, pods, restarts, rolled_out};
+use crate::{HEALTH_PORT, address, all_ready, calls, deployment, name, pods, restarts, rolled_out};
 
 /// Replicas in the chart.
 const REPLICAS: usize = 2;
@@ -222,8 +222,7 @@ const FORWARDED: u16 = 18081;
 /// The log level is set through `kubectl port-forward`, as docs/security.md says, and not from another address.
 pub(crate) async fn has_another_log_level(cluster: &mut Cluster) {
     let replicas = all_ready(cluster, Binary::Webhook, REPLICAS).await;
-    let pod = replicas[0]["status"]["podIP"].as_str().unwrap();
-    let pod = SocketAddr::new(pod.parse().unwrap(), HEALTH_PORT);
+    let pod = address(&replicas[0], HEALTH_PORT);
     let answer = put_log_level(pod).await.unwrap();
     assert_eq!(answer.status, 403, "{}", answer.text());
     let kubectl = cluster.lab.kubectl();

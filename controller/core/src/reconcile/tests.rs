@@ -81,7 +81,7 @@ const SWITCH: Step = Step {
 struct Scripted {
     steps: Mutex<Vec<Step>>,
     /// With what remedy the observation fails.
-    unobserved: Mutex<Option<Remedy>>,
+    unobserved: Option<Remedy>,
     /// What `has_seen` answers.
     has_seen: bool,
     /// The Lease that is lost during the observation.
@@ -117,7 +117,7 @@ impl Backend for Scripted {
         if let Some(lease) = &self.loses {
             lease.send_replace(None);
         }
-        if let Some(remedy) = *self.unobserved.lock().unwrap() {
+        if let Some(remedy) = self.unobserved {
             return Err(Failed::new(remedy, "the claims cannot be read".into()));
         }
         Ok(self.steps.lock().unwrap().clone())
@@ -379,9 +379,11 @@ async fn an_action_that_may_be_retried_is_reported_at_the_third_failure() {
 
 #[tokio::test]
 async fn a_guest_that_cannot_be_read_is_reported_at_the_third_failure_and_nothing_is_done() {
-    let steps = vec![create(None), SWITCH];
-    let harness = Harness::new(Scripted::with(steps), LeaseGuard::Always);
-    *harness.backend.unobserved.lock().unwrap() = Some(Remedy::Retry);
+    let backend = Scripted {
+        unobserved: Some(Remedy::Retry),
+        ..Scripted::with(vec![create(None), SWITCH])
+    };
+    let harness = Harness::new(backend, LeaseGuard::Always);
     for _ in 0..2 {
         assert_eq!(harness.pass().await, ["observe"]);
         assert_eq!(harness.sent(), []);
@@ -398,8 +400,11 @@ async fn a_guest_that_cannot_be_read_is_reported_at_the_third_failure_and_nothin
 
 #[tokio::test]
 async fn a_guest_that_only_a_user_can_make_readable_is_reported_at_once() {
-    let harness = Harness::new(Scripted::with(vec![SWITCH]), LeaseGuard::Always);
-    *harness.backend.unobserved.lock().unwrap() = Some(Remedy::UserAction);
+    let backend = Scripted {
+        unobserved: Some(Remedy::UserAction),
+        ..Scripted::with(vec![SWITCH])
+    };
+    let harness = Harness::new(backend, LeaseGuard::Always);
     assert_eq!(harness.pass().await, ["observe"]);
     assert_eq!(messages(&harness.sent()), ["the claims cannot be read"]);
 }
