@@ -178,6 +178,41 @@ mod tests {
     }
 
     #[test]
+    fn a_module_that_uses_its_own_modules_imports_them() {
+        let child = "use super::Parent; fn f() { crate::parent::high::g() }";
+        let circles = planted(&[
+            ("lib.rs", "mod parent;"),
+            (
+                "parent/mod.rs",
+                "mod called; mod reexported; mod high;
+                 pub use reexported::Reexported;
+                 pub struct Parent(Reexported); fn f() { called::f() }",
+            ),
+            ("parent/called.rs", child),
+            (
+                "parent/reexported.rs",
+                "pub struct Reexported; use super::high::g;",
+            ),
+            (
+                "parent/high.rs",
+                "macro_rules! m { () => { pub(in crate::other) fn g() {} } } fn h(_: super::Parent) {}",
+            ),
+        ]);
+        assert_eq!(
+            circles,
+            [
+                "4 files import each other (at most 3, and all of one folder):
+  parent/called.rs -> parent/high.rs: g
+  parent/called.rs -> parent/mod.rs: Parent
+  parent/high.rs -> parent/mod.rs: Parent
+  parent/mod.rs -> parent/called.rs: f
+  parent/mod.rs -> parent/reexported.rs: Reexported
+  parent/reexported.rs -> parent/high.rs: g"
+            ]
+        );
+    }
+
+    #[test]
     fn layers_small_circles_and_imports_of_tests_are_allowed() {
         let circles = planted(&[
             ("lib.rs", "mod low; mod high; mod pair;"),

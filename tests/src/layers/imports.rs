@@ -16,7 +16,8 @@ use super::modules::{self, Modules, is_test};
 /// The names that each file imports from each other file of its crate.
 pub(super) type Imports = BTreeMap<PathBuf, BTreeMap<PathBuf, BTreeSet<String>>>;
 
-/// The imports of a crate: its `use` items and paths that begin with `crate`, `super` or `self`, outside of tests.
+/// The imports of a crate outside of tests. A file imports what its `use` items and its paths name. A re-export of what
+/// a child of the module declares imports nothing by itself: whoever uses it imports the child.
 pub(super) fn imports_of(modules: &Modules) -> Imports {
     let mut imports = Imports::new();
     for (path, module) in &modules.0 {
@@ -25,12 +26,17 @@ pub(super) fn imports_of(modules: &Modules) -> Imports {
             found.visit_item(item);
         }
         let from = imports.entry(module.file.clone()).or_default();
-        for names in found.0 {
-            let to = modules
-                .resolve(path, &names)
-                .and_then(|to| modules.0.get(&to));
-            if let (Some(to), Some(name)) = (to, names.last())
+        let used = found.used.iter().filter(|it| modules.names(path, it));
+        let used = used.map(|names| (names, false));
+        let reexported = found.reexported.iter().map(|names| (names, true));
+        for (names, is_reexport) in used.chain(reexported) {
+            let Some(to) = modules.resolve(path, names) else {
+                continue;
+            };
+            let is_child = to.starts_with(path);
+            if let (Some(to), Some(name)) = (modules.0.get(&to), names.last())
                 && to.file != module.file
+                && !(is_reexport && is_child)
             {
                 from.entry(to.file.clone())
                     .or_default()
@@ -41,24 +47,32 @@ pub(super) fn imports_of(modules: &Modules) -> Imports {
     imports
 }
 
-/// The paths of some syntax that begin with `crate`, `super` or `self`.
+/// The paths of some syntax.
 #[derive(Default)]
-struct Paths(Vec<Vec<String>>);
+struct Paths {
+    used: Vec<Vec<String>>,
+    /// Those of `pub use`.
+    reexported: Vec<Vec<String>>,
+}
 
 impl Paths {
     fn add(&mut self, path: Vec<String>) {
-        let begins = |first: &String| ["crate", "super", "self"].contains(&first.as_str());
-        if path.len() > 1 && path.first().is_some_and(begins) {
-            self.0.push(path);
+        if !path.is_empty() {
+            self.used.push(path);
         }
     }
 
-    /// The arguments of a macro have a syntax of their own: every `crate::…` in them is counted as a path.
+    /// The arguments of a macro have a syntax of their own: all names in them are counted as paths, except those of
+    /// `pub(in …)`.
     fn add_tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut colons = 0;
-        for token in tokens {
+        let mut tokens = tokens.into_iter().peekable();
+        while let Some(token) = tokens.next() {
             match token {
+                TokenTree::Ident(name) if name == "pub" => {
+                    tokens.next_if(|next| matches!(next, TokenTree::Group(_)));
+                }
                 TokenTree::Ident(name) => {
                     if colons != 2 {
                         self.add(std::mem::take(&mut path));
@@ -82,8 +96,10 @@ impl Paths {
 
 impl<'ast> Visit<'ast> for Paths {
     fn visit_item_use(&mut self, item: &'ast ItemUse) {
-        for import in modules::imports(item) {
-            self.add(import.path);
+        let paths = modules::imports(item).into_iter().map(|it| it.path);
+        match item.vis {
+            Visibility::Inherited => self.used.extend(paths),
+            _ => self.reexported.extend(paths),
         }
     }
 

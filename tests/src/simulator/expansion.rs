@@ -11,7 +11,10 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::{Context, guest::list, merge};
+use super::{
+    context::{Context, merge},
+    guest::list,
+};
 
 /// Adds to the status of a guest that starts the sizes of its disks.
 pub(super) async fn started(

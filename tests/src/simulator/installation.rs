@@ -14,15 +14,12 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{Context, Kind, Simulator, machine::MACHINE};
-use crate::wait;
-
-const KUBEVIRT: Kind = Kind {
-    group: "kubevirt.io",
-    version: "v1",
-    name: "KubeVirt",
-    plural: "kubevirts",
+use super::{
+    Simulator,
+    context::Context,
+    kinds::{KUBEVIRT, MACHINE},
 };
+use crate::wait;
 
 /// Name and namespace of the object, as the documentation of KubeVirt has them.
 const NAME: &str = "kubevirt";

@@ -23,37 +23,17 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    ANNOTATION, Context, Kind, Scenario, SimulatorError, age, drain, expansion,
+    context::{Context, age, drain, merge, retry},
+    error::SimulatorError,
+    expansion,
     guest::{NODES, is_final, text},
+    kinds::{DATA_VOLUME, INSTANCE, MACHINE, NETWORK},
     launcher::VM_NAME,
-    merge,
     pods::Launcher,
-    retry,
+    scenario::{ANNOTATION, Scenario},
     start_failure::with_transition,
     state,
-    storage::DATA_VOLUME,
     vm_state_machine::{self, Change, Claims, Input, SLOW},
-};
-
-pub(super) const MACHINE: Kind = Kind {
-    group: "kubevirt.io",
-    version: "v1",
-    name: "VirtualMachine",
-    plural: "virtualmachines",
-};
-
-pub(super) const INSTANCE: Kind = Kind {
-    group: "kubevirt.io",
-    version: "v1",
-    name: "VirtualMachineInstance",
-    plural: "virtualmachineinstances",
-};
-
-const NETWORK: Kind = Kind {
-    group: "k8s.cni.cncf.io",
-    version: "v1",
-    name: "NetworkAttachmentDefinition",
-    plural: "network-attachment-definitions",
 };
 
 /// Pause while the claim of EFI variables and TPM cannot be made.

@@ -24,12 +24,14 @@
 //! Unlike real storage, it selects the scenario of a claim by our label with the
 //! name of the machine.
 
+mod context;
 mod error;
 mod expansion;
 mod guest;
 mod hardware;
 mod hotplug;
 mod installation;
+mod kinds;
 mod launcher;
 mod machine;
 mod migration;
@@ -47,24 +49,16 @@ mod virt_api;
 mod vm_state_machine;
 
 use std::{
-    collections::BTreeMap,
-    net::TcpListener,
-    pin::pin,
-    sync::{
-        Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use anyhow::Result;
-use futures::{Stream, StreamExt as _, stream};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use futures::{Stream, stream};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
-    core::ApiResource,
-    runtime::{controller::Action, reflector::Store},
+    api::{DeleteParams, ListParams},
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -78,35 +72,10 @@ pub use scenario::{ANNOTATION, Scenario};
 pub use subresources::Subresources;
 pub use virt_api::Admission;
 
-use error::SimulatorError;
-use scenario::Scenarios;
-
-/// Interval between attempts after a failed write, such as a conflict or an unreachable API server.
-const RETRY: Duration = Duration::from_millis(200);
+use context::{Context, merge};
 
 /// Interval between checks for CDI, which a test may install at any time.
 const CDI_POLL: Duration = Duration::from_millis(500);
-
-/// Pause after the first failed start, in milliseconds, so that tests do not wait for minutes. KubeVirt's is 10 s.
-const START_PAUSE: u64 = 1000;
-
-/// State that all parts of the simulator share.
-struct Context {
-    client: Client,
-    scenarios: Scenarios,
-    /// The port of virt-api's admission while it does not answer.
-    admission: Mutex<Option<TcpListener>>,
-    /// Pause after the first failed start, in milliseconds.
-    start_pause: AtomicU64,
-    /// Whether volumes are plugged into running guests.
-    plugs_volumes: AtomicBool,
-    /// Whether guests get the size of volumes that have grown.
-    expands_disks: AtomicBool,
-    /// Size of each disk that is a file, in bytes, by uid of its claim.
-    file_sizes: Mutex<BTreeMap<String, u64>>,
-    /// The claims of the cluster, from the watch of [`storage::claims`].
-    claims: OnceLock<Store<PersistentVolumeClaim>>,
-}
 
 /// The running simulator. It ends when this is dropped.
 #[derive(Debug)]
@@ -116,26 +85,9 @@ pub struct Simulator {
     parts: AbortHandle,
 }
 
-impl std::fmt::Debug for Context {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Context")
-            .field("scenarios", &self.scenarios)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Simulator {
     pub(crate) fn start(client: Client, scenario: Scenario) -> Self {
-        let context = Arc::new(Context {
-            client,
-            scenarios: Scenarios::new(scenario),
-            admission: Mutex::default(),
-            start_pause: AtomicU64::new(START_PAUSE),
-            plugs_volumes: AtomicBool::new(true),
-            expands_disks: AtomicBool::new(true),
-            file_sizes: Mutex::default(),
-            claims: OnceLock::new(),
-        });
+        let context = Arc::new(Context::new(client, scenario));
         let (changed, receiver) = watch::channel(());
         let parts = tokio::spawn(run(context.clone(), receiver)).abort_handle();
         Self {
@@ -254,53 +206,10 @@ impl Drop for Simulator {
     }
 }
 
-/// A kind of KubeVirt, CDI or Multus, read and written as JSON.
-struct Kind {
-    group: &'static str,
-    version: &'static str,
-    name: &'static str,
-    plural: &'static str,
-}
-
-impl Kind {
-    fn resource(&self) -> ApiResource {
-        let kind = GroupVersionKind::gvk(self.group, self.version, self.name);
-        ApiResource::from_gvk_with_plural(&kind, self.plural)
-    }
-}
-
-impl Context {
-    fn instances(&self, namespace: &str) -> Api<DynamicObject> {
-        self.api(&machine::INSTANCE, namespace)
-    }
-
-    fn api(&self, kind: &Kind, namespace: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), namespace, &kind.resource())
-    }
-
-    fn all(&self, kind: &Kind) -> Api<DynamicObject> {
-        Api::all_with(self.client.clone(), &kind.resource())
-    }
-
-    fn hotplug(&self) -> hotplug::Gate {
-        if self.plugs_volumes.load(Ordering::Relaxed) {
-            hotplug::Gate::Enabled
-        } else {
-            hotplug::Gate::Disabled
-        }
-    }
-
-    /// Whether the kind is installed.
-    async fn has(&self, kind: &Kind) -> bool {
-        let one = ListParams::default().limit(1);
-        self.all(kind).list(&one).await.is_ok()
-    }
-}
-
 async fn run(context: Arc<Context>, changed: watch::Receiver<()>) {
     let mut parts = JoinSet::new();
     parts.spawn(storage::claims(context.clone(), changes(changed.clone())));
-    if context.has(&machine::MACHINE).await {
+    if context.has(&kinds::MACHINE).await {
         machine::create_nodes(&context).await;
         if let Err(error) = installation::create(&context).await {
             tracing::warn!(%error, "the KubeVirt object was not created");
@@ -312,7 +221,7 @@ async fn run(context: Arc<Context>, changed: watch::Receiver<()>) {
         ));
     }
     parts.spawn(async move {
-        while !context.has(&storage::DATA_VOLUME).await {
+        while !context.has(&kinds::DATA_VOLUME).await {
             sleep(CDI_POLL).await;
         }
         storage::imports(context, changes(changed)).await;
@@ -326,28 +235,4 @@ fn changes(receiver: watch::Receiver<()>) -> impl Stream<Item = ()> + Send + 'st
     stream::unfold(receiver, |mut receiver| async {
         receiver.changed().await.ok().map(|()| ((), receiver))
     })
-}
-
-/// Runs a controller until its stream ends; the controller retries failures.
-async fn drain<T>(stream: impl Stream<Item = T>) {
-    let mut stream = pin!(stream);
-    while stream.next().await.is_some() {}
-}
-
-/// Retries every failure after the same short time.
-fn retry<K, E>(_: Arc<K>, _: &E, _: Arc<Context>) -> Action {
-    Action::requeue(RETRY)
-}
-
-async fn merge(api: &Api<DynamicObject>, name: &str, patch: &Value) -> Result<(), kube::Error> {
-    api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
-        .await
-        .map(drop)
-}
-
-/// Whole seconds since an object was created, or since its deletion was requested.
-fn age(time: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>) -> Duration {
-    let now = k8s_openapi::jiff::Timestamp::now();
-    time.and_then(|time| Duration::try_from(now.duration_since(time.0)).ok())
-        .unwrap_or_default()
 }

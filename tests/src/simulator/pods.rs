@@ -12,10 +12,13 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    Context, Scenario, SimulatorError,
+    context::{Context, merge},
+    error::SimulatorError,
     guest::cards,
     launcher::{self, CREATED_BY, Step},
-    merge, migration, scheduler,
+    migration,
+    scenario::Scenario,
+    scheduler,
     start_failure::with_transition,
     vm_state_machine,
 };

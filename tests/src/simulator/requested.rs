@@ -19,17 +19,13 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    Context, Kind, Scenario, SimulatorError, drain,
+    context::{Context, drain, merge, retry},
+    error::SimulatorError,
     guest::{is_final, text},
-    machine::{INSTANCE, has_ended_or_ends},
-    merge, migration, retry,
-};
-
-pub(super) const MIGRATION: Kind = Kind {
-    group: "kubevirt.io",
-    version: "v1",
-    name: "VirtualMachineInstanceMigration",
-    plural: "virtualmachineinstancemigrations",
+    kinds::{INSTANCE, MIGRATION},
+    machine::has_ended_or_ends,
+    migration,
+    scenario::Scenario,
 };
 
 /// Pause between two looks at a migration that has not ended.

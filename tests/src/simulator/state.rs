@@ -11,7 +11,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{Context, SimulatorError, machine::has_ended_or_ends};
+use super::{context::Context, error::SimulatorError, machine::has_ended_or_ends};
 
 /// The label with the name of the VirtualMachine, and the beginning of the claim's name (`PVCPrefix`).
 const LABEL: &str = "persistent-state-for";

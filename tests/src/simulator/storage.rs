@@ -25,14 +25,11 @@ use serde_json::{Value, json};
 use crate::Binary;
 
 use super::{
-    Context, Kind, Scenario, SimulatorError, age, drain, expansion, machine::MACHINE, retry,
-};
-
-pub(super) const DATA_VOLUME: Kind = Kind {
-    group: "cdi.kubevirt.io",
-    version: "v1beta1",
-    name: "DataVolume",
-    plural: "datavolumes",
+    context::{Context, age, drain, retry},
+    error::SimulatorError,
+    expansion,
+    kinds::{DATA_VOLUME, MACHINE},
+    scenario::Scenario,
 };
 
 /// The label of a claim with the name of the machine whose scenario applies.

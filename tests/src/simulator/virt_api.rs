@@ -22,7 +22,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{Simulator, machine};
+use super::{Simulator, kinds};
 use crate::{ports, wait};
 
 /// Field manager of virt-api.
@@ -135,7 +135,7 @@ impl Simulator {
 
     /// How the admission answers a VirtualMachine that is not stored.
     async fn admitted(&self) -> Result<Admission> {
-        let machines = self.context.api(&machine::MACHINE, "default");
+        let machines = self.context.api(&kinds::MACHINE, "default");
         let parameters = PostParams {
             dry_run: true,
             ..PostParams::default()
@@ -155,12 +155,12 @@ impl Simulator {
     }
 
     async fn machine(&self, namespace: &str, name: &str) -> Result<Value> {
-        let machines = self.context.api(&machine::MACHINE, namespace);
+        let machines = self.context.api(&kinds::MACHINE, namespace);
         Ok(serde_json::to_value(machines.get(name).await?)?)
     }
 
     async fn instance_uid(&self, namespace: &str, name: &str) -> Result<String> {
-        let instances = self.context.api(&machine::INSTANCE, namespace);
+        let instances = self.context.api(&kinds::INSTANCE, namespace);
         let instance = instances.get(name).await?;
         instance
             .metadata
@@ -174,7 +174,7 @@ impl Simulator {
     }
 
     async fn request(&self, namespace: &str, name: &str, requests: &Value) -> Result<()> {
-        let machines = self.context.api(&machine::MACHINE, namespace);
+        let machines = self.context.api(&kinds::MACHINE, namespace);
         let patch = Patch::Merge(json!({"status": {"stateChangeRequests": requests}}));
         machines.patch_status(name, &manager(), &patch).await?;
         Ok(())
@@ -198,7 +198,7 @@ impl Simulator {
     }
 
     async fn patch(&self, namespace: &str, name: &str, patch: &Value) -> kube::Result<()> {
-        let machines = self.context.api(&machine::MACHINE, namespace);
+        let machines = self.context.api(&kinds::MACHINE, namespace);
         machines
             .patch(name, &manager(), &Patch::Merge(patch))
             .await?;

@@ -1,5 +1,8 @@
 //! Why a call failed.
 
+/// The answer of a call to a host.
+pub(crate) type Result<T, E = AccessError> = std::result::Result<T, E>;
+
 /// Each has libvirt's own message. The kind decides what may follow: only `Absent` means that an object is not
 /// there, and after `TimedOut` and `Disconnected` the state has to be read again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
