@@ -4,7 +4,7 @@
 //!           StoreNext               Switch        StartOverlap, Drop
 //!  Steady ────────▶ Publishing ──────────────▶ Overlap ──────────────▶ Steady
 //!  current          current + next             current + old           current
-//!                   the bundle propagates      leaves are signed anew
+//!                   the bundle propagates      leaves are signed again
 //! ```
 //! Reason: the header of `plan.rs`, whose changes lead from one phase to the next.
 

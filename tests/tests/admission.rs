@@ -379,7 +379,7 @@ async fn a_restored_machine_keeps_the_backend_and_the_storage_class_of_its_block
     assert_eq!(spec(&lab, "web").await, saved["spec"]);
     kubectl.run(&delete).await.unwrap().ok().unwrap();
 
-    // A class that is gone is looked up anew, and the answer says so.
+    // A class that is gone is looked up again, and the answer says so.
     let delete_class = ["delete", "storageclass", "standard"];
     kubectl.run(&delete_class).await.unwrap().ok().unwrap();
     let changed = wait::until("the webhook to miss the class", async || {
@@ -397,6 +397,6 @@ async fn a_restored_machine_keeps_the_backend_and_the_storage_class_of_its_block
     assert_eq!(root, "fast-ssd");
     assert_eq!(
         warning,
-        "Warning: values of the spec.normalized that was sent differ, because they were looked up anew: spec.normalized.disks[0].storageClass\n"
+        "Warning: values of the spec.normalized that was sent differ, because they were looked up again: spec.normalized.disks[0].storageClass\n"
     );
 }

@@ -451,7 +451,7 @@ async fn disks_are_plugged_into_a_running_guest_and_out_of_it_where_kubevirt_can
     env.until_pending("web", &[["disks[logs]", "absent", "present", "Restart"]])
         .await;
 
-    // A guest that starts anew has all of them.
+    // A guest that is started again has all of them.
     let request =
         json!({"metadata": {"annotations": {"machine.vitistack.io/restart-requested": "now"}}});
     machines.merge("web", &request).await.unwrap();

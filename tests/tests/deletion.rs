@@ -141,7 +141,7 @@ async fn a_claim_of_another_owner_is_not_changed() {
 }
 
 /// A backup of a Machine is restored without the Machine: its VirtualMachine runs on its claims. The user creates the
-/// Machine anew, which finds its name taken, and deletes it.
+/// Machine again, which finds its name taken, and deletes it.
 #[tokio::test]
 async fn claims_of_a_restored_virtual_machine_survive_the_deletion_of_a_machine_of_its_name() {
     let env = Environment::new().await;

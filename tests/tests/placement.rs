@@ -82,7 +82,7 @@ async fn a_guest_runs_on_tainted_nodes_only_if_it_tolerates_the_taint() {
     let message = condition_message(&waits, "Ready").unwrap();
     assert!(message.contains("untolerated taint"), "{message}");
 
-    // A pod that waits is made anew with the next start of the guest.
+    // A pod that waits is recreated with the next start of the guest.
     env.apply(&tolerant("NoSchedule")).await;
     let runs = machines.until_phase("db", "Running").await.unwrap();
     assert_eq!(runs["status"]["pendingChanges"], Value::Null);

@@ -11,6 +11,7 @@
 mod block;
 mod decode;
 mod deletion;
+mod field_order;
 mod host;
 mod image;
 mod lenient;
@@ -26,7 +27,6 @@ pub use self::request::{Request, Stage, Verdict};
 pub use crate::api::kind::ObjectKind;
 use crate::catalog::Catalog;
 pub use crate::rules::Settings;
-use crate::violation::Findings;
 
 /// Reviews one object.
 ///
@@ -47,69 +47,7 @@ pub fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings)
     }
     if !verdict.findings.accepted() {
         verdict.block = None;
-        sort_by_field(&mut verdict.findings);
+        field_order::sort(&mut verdict.findings);
     }
     verdict
-}
-
-/// Fields in the order of the API reference. Violations of other fields, such as the name, come first.
-const FIELD_ORDER: [&str; 45] = [
-    "description",
-    "deprecated",
-    "source",
-    "os",
-    "minDiskSize",
-    "firmware",
-    "defaultUser",
-    "uri",
-    "credentialsSecretRef",
-    "virtType",
-    "cpuMode",
-    "schedulable",
-    "maintenance",
-    "overcommit",
-    "reserved",
-    "storage",
-    "imagePool",
-    "imageSources",
-    "template",
-    "backend",
-    "powerState",
-    "guestShutdownStops",
-    "deletionProtection",
-    "resources",
-    "disks",
-    "networks",
-    "bootOrder",
-    "cdroms",
-    "cloudInit",
-    "domain",
-    "nodeSelector",
-    "normalized",
-    "vlan",
-    "bridge",
-    "mtu",
-    "networkAttachmentDefinition",
-    "namespaceSelector",
-    "backends",
-    "templates",
-    "storageClasses",
-    "libvirtHosts",
-    "images",
-    "reclaimPolicies",
-    "limits",
-    "quota",
-];
-
-fn sort_by_field(findings: &mut Findings) {
-    findings.violations.sort_by_cached_key(|violation| {
-        let field = violation.field.strip_prefix("spec.").unwrap_or_default();
-        let end = field.find(['.', '[']).unwrap_or(field.len());
-        let (first, rest) = field.split_at(end);
-        let index: Option<usize> = rest
-            .strip_prefix('[')
-            .and_then(|rest| rest.split_once(']'))
-            .and_then(|(index, _)| index.parse().ok());
-        (FIELD_ORDER.iter().position(|name| *name == first), index)
-    });
 }

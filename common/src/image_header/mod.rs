@@ -103,7 +103,7 @@ pub enum HeaderError {
     UnknownFeatures(u64),
     /// A field has a value that no program writes.
     #[error(
-        "has an invalid {0}: put the whole image there again, or write it anew with 'qemu-img convert'"
+        "has an invalid {0}: put the whole image there again, or write it again with 'qemu-img convert'"
     )]
     Invalid(&'static str),
     /// A table is outside of the file.
@@ -111,7 +111,7 @@ pub enum HeaderError {
     BeyondEnd(&'static str),
     /// The disk is larger than any host has.
     #[error(
-        "is for a disk of {0} bytes, and a disk has less than 2^63: write it anew with 'qemu-img convert'"
+        "is for a disk of {0} bytes, and a disk has less than 2^63: write it again with 'qemu-img convert'"
     )]
     TooLarge(u64),
 }

@@ -113,7 +113,7 @@ pub(crate) fn kept(merged: &Merged<'_>, old: &Merged<'_>, old_block: &Normalized
     let is_open = |merged: &Merged<'_>| written_efi(merged).value.is_none();
     ImageDefaults {
         os: stored.os.filter(|_| was.is_none() && is.is_none()),
-        // Windows needs UEFI, so another family decides anew.
+        // Windows needs UEFI, so another family decides again.
         efi: stored
             .efi
             .filter(|_| was == is && is_open(old) && is_open(merged)),

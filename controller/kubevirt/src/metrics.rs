@@ -66,7 +66,7 @@ pub(crate) fn claim_changed(change: &Change<Claim>) {
 }
 
 /// Counts the VirtualMachines of Machines by state, and the Machines that need what KubeVirt lacks, for as long as the
-/// process runs. A gauge that is counted anew cannot drift.
+/// process runs. A gauge that is counted each time cannot drift.
 pub async fn count(caches: Caches, cluster: KubeVirtCaches) -> Result<(), Infallible> {
     let mut ticks = tokio::time::interval(COUNT_INTERVAL);
     // States that were shown once: they go to zero when no VirtualMachine is left in them.

@@ -82,7 +82,7 @@ pub(crate) fn pins(
     let free: BTreeSet<u32> = cpus.dedicated.difference(taken).copied().collect();
     let mut given: Vec<u32> = had.to_vec();
     given.truncate(wanted);
-    // One that it cannot keep would leave a gap in the order of the vCPUs: all are chosen anew then.
+    // One that it cannot keep would leave a gap in the order of the vCPUs: all are chosen again then.
     let distinct: BTreeSet<_> = given.iter().copied().collect();
     if distinct.len() < given.len() || !distinct.is_subset(&free) {
         given.clear();

@@ -59,7 +59,7 @@ struct Probed {
     task: AbortHandle,
 }
 
-/// Which guest is probed, and how. For another one the attempts begin anew.
+/// Which guest is probed, and how. For another one the attempts begin again.
 #[derive(Clone, Debug)]
 struct Source {
     host: Arc<ConnectedHost>,

@@ -114,7 +114,7 @@ async fn an_image_is_downloaded_once_and_its_checksum_is_verified() {
     }
     assert_eq!(requests.load(Ordering::SeqCst), 1, "one host, one fetch");
 
-    // Its completion marker is lost: the image stays below the running guests, and is fetched anew beside it.
+    // Its completion marker is lost: the image stays below the running guests, and is fetched again beside it.
     let monitor = env.monitor();
     let all = fetched(&env).await;
     let marker = all.iter().find(|name| name.ends_with(".complete")).unwrap();

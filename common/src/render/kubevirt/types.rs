@@ -1,6 +1,7 @@
 //! The fields of KubeVirt's, CDI's, Multus' and Kubernetes' objects that the controller writes.
 //!
-//! Every field may be absent, so that objects of a newer KubeVirt still decode. Fields that are not
+//! All are in one file, so that it can be compared with the references of these APIs field by field. Every field may be
+//! absent, so that objects of a newer KubeVirt still decode. Fields that are not
 //! listed here are owned by other writers and are neither read nor written.
 
 use std::collections::BTreeMap;

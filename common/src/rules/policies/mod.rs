@@ -5,7 +5,7 @@
 //! networks  cards and NetworkConfigurations               limits   sizes and numbers of one Machine
 //! hardware  dedicated CPUs, huge pages, devices, priorities
 //! placement tolerations, affinities, spreads
-//! quota     all Machines of the namespace together
+//! quota     all Machines of the namespace together     settings  what they set for its Machines
 //! ```
 //! Each function reads one policy, and all policies of a namespace hold. A message names the policy and what it
 //! allows. It does not depend on other policies, so a violation that the stored object has as well becomes a warning;
@@ -19,3 +19,4 @@ mod message;
 pub(super) mod networks;
 pub(super) mod placement;
 pub(super) mod quota;
+pub(super) mod settings;

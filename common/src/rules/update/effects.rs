@@ -135,7 +135,7 @@ effects! {
     Cdrom             "cdroms[].name"               Restart              Restart,
     // KubeVirt changes media with a feature gate, see `Warnings::offers`, in drives that are `hotpluggable`.
     CdromImage        "cdroms[].image"              LiveOrRestart        Live,
-    // The image is imported anew. A libvirt host reads it in place, so these fields of an imported volume are unused.
+    // The image is imported again. A libvirt host reads it in place, so these fields of an imported volume are unused.
     CdromSize         "cdroms[].size"               LiveOrRestart        Nothing,
     CdromStorageClass "cdroms[].storageClass"       LiveOrRestart        Nothing,
     // A new content is a new instance id in the seed, so cloud-init acts on it at the next start.
@@ -167,7 +167,7 @@ effects! {
     Tpm               "domain.devices.tpm"          Restart              Restart,
     // The pod that the guest runs in keeps its group. A Machine that is bound to a libvirt host stays there.
     Group             "placement.antiAffinityGroup" Restart              Nothing,
-    // KubeVirt places the guest anew when it is migrated, but does not migrate it for that. A Machine that is bound to
+    // KubeVirt places the guest on another node when it is migrated, but does not migrate it for that. A Machine that is bound to
     // a libvirt host stays there.
     NodeSelector      "nodeSelector"                MigrationOrRestart   Nothing,
     Tolerations       "placement.tolerations"       MigrationOrRestart   Refused,

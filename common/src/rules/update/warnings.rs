@@ -27,7 +27,7 @@ rules! {
     "update" Check::Effect(on_new_instance), on MACHINES, Update {
         Warn NewInstanceRequired = "Cloud-init reads the change on a new instance only."
             because "cloud-init acts on most of its data once per instance, and the Machine stays the same instance."
-            fix "Create the Machine anew, or run `cloud-init clean` in the guest and restart it."
+            fix "Recreate the Machine, or run `cloud-init clean` in the guest and restart it."
             crd Nothing,
     }
 }
@@ -220,12 +220,12 @@ fn on_new_instance(update: &Update<'_>, new: &Normalized, findings: &mut Finding
     for (field, path) in cloud_init.chain(addresses) {
         if field.effect(update.backend) == Effect::NewInstance && field == Field::Sysprep {
             let text = format!(
-                "{path}: Windows Setup reads the change on a new instance only: create the Machine anew"
+                "{path}: Windows Setup reads the change on a new instance only: recreate the Machine"
             );
             findings.warn(Code::NewInstanceRequired, &text);
         } else if field.effect(update.backend) == Effect::NewInstance {
             let text = format!(
-                "{path}: cloud-init acts on the change on a new instance only: create the Machine anew, or run 'cloud-init clean' in the guest"
+                "{path}: cloud-init acts on the change on a new instance only: recreate the Machine, or run 'cloud-init clean' in the guest"
             );
             findings.warn(Code::NewInstanceRequired, &text);
         }

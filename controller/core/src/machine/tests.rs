@@ -1,4 +1,5 @@
-use serde_json::json;
+use common::normalize::intent_hash;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::fixtures;

@@ -290,7 +290,7 @@ impl Acquisition<'_> {
             return Ok(());
         }
         let message = format!(
-            "network card '{}' holds {count} addresses that the guest may still have, and gets no more: restart the guest so that it reports what it has, or create the Machine anew",
+            "network card '{}' holds {count} addresses that the guest may still have, and gets no more: restart the guest so that it reports what it has, or recreate the Machine",
             need.card
         );
         Err(AddressFault {

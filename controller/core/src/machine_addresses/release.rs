@@ -1,6 +1,6 @@
 //! The release of addresses: of Machines that are gone, and of cards that are gone.
 //!
-//! A guest keeps an address until its operating system is configured anew, whatever the spec says now. So a lock is deleted
+//! A guest keeps an address until its operating system is configured again, whatever the spec says now. So a lock is deleted
 //! only if the Machine of its uid does not exist and no guest of it is left, or if the guest does not have the address.
 //! Both are checked live, right before the deletion, which names uid and version of the lock.
 

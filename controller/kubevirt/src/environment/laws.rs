@@ -105,7 +105,7 @@ impl Environment for FakeCluster {
     }
 
     /// A claim and a DataVolume are deleted in the version that was observed, everything else by uid: any write to the
-    /// former, and an object made anew of the latter, is another one.
+    /// former, and one recreated from the latter, is another object.
     fn break_precondition(&mut self, action: &Action, precondition: Precondition) -> bool {
         match (precondition, action) {
             (Precondition::LeaseHeld, _) => self.holds_lease = false,

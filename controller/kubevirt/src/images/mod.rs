@@ -27,7 +27,7 @@ use kube::{Api, Resource as _};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use self::state::{awaited_imports, status, uses};
+use self::state::{needed_imports, status, uses};
 use crate::caches::KubeVirtCaches;
 use crate::objects::DataVolume;
 
@@ -131,8 +131,8 @@ fn unneeded<'i>(
         machine.backend() == Backend::Kubevirt && machine.images().next().is_some()
     });
     let machines = machines.iter().map(|machine| machine.decompress());
-    let awaited = awaited_imports(machines, cluster);
-    unneeded.retain(|import| !awaited.contains(import.name()));
+    let needed = needed_imports(machines, cluster);
+    unneeded.retain(|import| !needed.contains(import.name()));
     unneeded
 }
 

@@ -109,11 +109,11 @@ fn listed(import: &DataVolume) -> ImageImport {
 }
 
 /// Names of the imports that volumes of these Machines still have to be cloned from.
-pub(super) fn awaited_imports(
+pub(super) fn needed_imports(
     machines: impl Iterator<Item = Machine>,
     cluster: &KubeVirtCaches,
 ) -> BTreeSet<String> {
-    let mut awaited = BTreeSet::new();
+    let mut needed = BTreeSet::new();
     for machine in machines.filter(|machine| !machine.is_deleting()) {
         let namespace = machine.namespace();
         let block = machine.desired().into_iter();
@@ -124,11 +124,11 @@ pub(super) fn awaited_imports(
             let clone = cluster.data_volumes.get(namespace, &volume.claim);
             let is_incomplete = clone.is_some_and(|clone| !clone.is_finished());
             if is_incomplete || !cluster.claims.contains(namespace, &volume.claim) {
-                awaited.insert(name);
+                needed.insert(name);
             }
         }
     }
-    awaited
+    needed
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ pub(crate) enum Action {
     /// caches may be behind.
     ConfirmGuestGone,
     DeleteClaim(DeletableClaim),
-    /// Removes the annotation that had lost disks made anew: it must not act on a later loss.
+    /// Removes the annotation that had lost disks recreated: it must not act on a later loss.
     RemoveRecreateRequest,
     /// Sets or removes the label with which an object cannot be deleted.
     SetProtection(Protection),
@@ -111,7 +111,7 @@ impl fmt::Display for ProtectedKind {
     }
 }
 
-/// One object in the version that was observed. Deleting it fails if it has changed since or was made anew.
+/// One object in the version that was observed. Deleting it fails if it has changed since or was recreated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Exact {
     name: String,

@@ -139,8 +139,8 @@ pub(super) fn begin(
             ),
         ));
     }
-    if let Some(awaited) = shared_import::awaited(volume, observed) {
-        return awaited;
+    if let Some(found) = shared_import::prerequisite(volume, observed) {
+        return found;
     }
     let identity = machine.identity(&observed.cluster);
     let desired = data_volume(&identity, volume, &observed.image_namespace);

@@ -4,10 +4,10 @@
 //! claim of a running guest is deleted ─▶ PVCDeleting: the content is lost when the guest stops
 //! claim is deleted, no guest had it ───▶ PVCDeleting: another one is made once it is gone
 //! claim gone, VirtualMachine has it ───▶ PVCLost: nothing is made ─┬─ claim restored ──▶ the Machine continues
-//!                                                                  └─ user's annotation ▶ made anew, once
+//!                                                                  └─ user's annotation ▶ recreated, once
 //! ```
 //! A VirtualMachine is created after the claims of its disks, so a claim that it has existed once. One that was never
-//! bound, or whose import was not complete, had no content of a guest, and is made anew without a question.
+//! bound, or whose import was not complete, had no content of a guest, and is recreated without a question.
 
 use common::api::normalized::NormalizedDisk;
 use common::names;
@@ -40,7 +40,7 @@ pub(super) fn is_lost(machine: &Machine, volume: &Volume<'_>, observed: &Observe
         && !observed.claims.contains_key(&volume.claim)
 }
 
-/// The disks that the user wants to be made anew.
+/// The disks that the user wants to be recreated.
 pub(super) fn recreated(machine: &Machine) -> impl Iterator<Item = &str> {
     let named = machine.annotation(names::ANNOTATION_RECREATE_VOLUME);
     named
@@ -59,7 +59,7 @@ pub(super) fn lost(machine: &Machine, volume: &Volume<'_>) -> Fault {
     Fault::new(
         "PVCLost",
         format!(
-            "PersistentVolumeClaim {claim} of disk '{disk}' is gone, and with it what the guest had written: restore a claim of this name from a backup, with the labels {managed_by}={ours}, {machine_label}={name} and {disk_label}={disk}, and the Machine continues; or have the disk made anew, {source}: kubectl annotate machine -n {namespace} {name} {annotation}={disk}",
+            "PersistentVolumeClaim {claim} of disk '{disk}' is gone, and with it what the guest had written: restore a claim of this name from a backup, with the labels {managed_by}={ours}, {machine_label}={name} and {disk_label}={disk}, and the Machine continues; or have the disk recreated, {source}: kubectl annotate machine -n {namespace} {name} {annotation}={disk}",
             managed_by = names::LABEL_MANAGED_BY,
             ours = names::MANAGED_BY,
             machine_label = names::LABEL_MACHINE,

@@ -116,7 +116,7 @@ pub(crate) fn plugged_in<'a>(
 }
 
 /// Adds the volumes that others have plugged in, with their disks, to the desired guest, so that they are no difference.
-pub(crate) fn tolerate_plugged_in(machine: &str, desired: &mut Template, live: &VirtualMachine) {
+pub(crate) fn keep_plugged_in(machine: &str, desired: &mut Template, live: &VirtualMachine) {
     let (desired, live) = (&mut desired.spec, &live.spec.template.spec);
     let volumes: Vec<Volume> = plugged_in(machine, desired, live).cloned().collect();
     let named = |disks: &[Disk], name: &str| disks.iter().any(|disk| disk.name == name);

@@ -12,7 +12,7 @@ use super::protection::unmark_claim;
 use super::volume::in_use;
 use crate::objects::Claim;
 
-/// First the import of the volume ends, which would make the claim anew; then the claim is deleted or kept.
+/// First the import of the volume ends, which would recreate the claim; then the claim is deleted or kept.
 ///
 /// A claim that another owner's VirtualMachine has as a disk is kept, whatever its policy is: after a restore from
 /// a backup it may be the disk of a running guest.

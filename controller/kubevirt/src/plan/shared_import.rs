@@ -17,7 +17,10 @@ use controller_core::conditions::Fault;
 use controller_core::objects::Meta as _;
 
 /// What has to be done, or waited for, before the volume can be made. `None`: nothing.
-pub(super) fn awaited(volume: &Volume<'_>, observed: &Observed) -> Option<Result<Found, Fault>> {
+pub(super) fn prerequisite(
+    volume: &Volume<'_>,
+    observed: &Observed,
+) -> Option<Result<Found, Fault>> {
     let name = import_name(&volume.disk)?;
     let Some(import) = observed.imports.get(&name) else {
         return Some(Ok(Found {

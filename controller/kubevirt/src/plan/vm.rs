@@ -139,7 +139,7 @@ pub(super) fn guest(
         &desired.spec.template
     };
     plans.desired = (!is_blocked).then(|| others::without_plugged_in(machine.name(), template));
-    others::tolerate_plugged_in(machine.name(), &mut desired.spec.template, live);
+    others::keep_plugged_in(machine.name(), &mut desired.spec.template, live);
     if !restart.is_open() && others::has_stopped(machine, &desired, live) {
         plans.foreign_stop = others::foreign_stop(machine, observed, Stop::Halt);
         if plans.foreign_stop.is_some() {

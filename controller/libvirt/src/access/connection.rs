@@ -44,7 +44,7 @@ pub(crate) trait Connection: Send {
     fn disks_of_all(&mut self) -> Result<Vec<DomainDisks>>;
     /// What each domain has of the host for itself, in its definition or as it runs.
     fn hardware_of_all(&mut self) -> Result<BTreeMap<Uuid, DomainHardware>>;
-    /// Defines a domain, or defines it anew. The text is checked against libvirt's schema first.
+    /// Defines a domain, or replaces its definition. The text is checked against libvirt's schema first.
     fn define(&mut self, xml: &str) -> Result<()>;
     /// Removes a domain's definition with its managed save and the metadata of snapshots and checkpoints, and with or
     /// without the files of its firmware's variables and its TPM. Refused unless it is shut off: on a running one

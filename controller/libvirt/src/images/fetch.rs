@@ -132,7 +132,7 @@ fn check_length(length: u64, made: ImageUse) -> Result<(), String> {
         ImageUse::Disk(size) => (
             u128::from(size) + u128::from(size / 8) + (64 << 20),
             "the image of this disk",
-            "make the disk larger, or write the image anew with 'qemu-img convert -O qcow2', which leaves out what is unused",
+            "make the disk larger, or write the image again with 'qemu-img convert -O qcow2', which leaves out what is unused",
         ),
         ImageUse::Medium(most) if most < MEDIUM_MAX => (
             most,

@@ -107,7 +107,7 @@ pub(crate) enum Action {
         /// The ISO image.
         content: SeedContent,
     },
-    /// Defines the domain, or defines it anew.
+    /// Defines the domain, or replaces its definition.
     Define(Box<Domain>),
     /// Writes our metadata of the domain.
     SetMetadata(Box<DomainMetadata>),
@@ -138,7 +138,7 @@ pub(crate) enum Action {
     },
     /// Starts the guest.
     Start {
-        /// Whether its firmware settings are made anew.
+        /// Whether its firmware settings are reset.
         reset_nvram: bool,
     },
     /// Requests a shutdown of the guest.

@@ -7,7 +7,7 @@
 //! ```
 //! At most one host has a definition of the Machine at any time: the other one is made once the polls show that the first
 //! is gone. Until the definition is removed the move can be given up, and the Machine is where it was. From then on it
-//! only goes on, and no disk that the Machine had is made anew. A volume is never copied or deleted.
+//! only goes on, and no disk that the Machine had is recreated. A volume is never copied or deleted.
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ pub(super) fn moving(
     );
     match target {
         Err(why) => Move::None(Some(ended(open, MigrationResult::Refused, &why))),
-        // On the other host no disk that the status lists is made anew: it has to list all of them before.
+        // On the other host no disk that the status lists is recreated: it has to list all of them before.
         Ok(_) if !block.disks.iter().all(|disk| has_reported(machine, disk)) => Move::None(last),
         Ok((to, volumes)) => {
             let message = format!("the Machine leaves LibvirtHost {}", view.host);

@@ -1,4 +1,4 @@
-//! The cloud-init seed: a small ISO image, made anew whenever its content changes.
+//! The cloud-init seed: a small ISO image, recreated whenever its content changes.
 //!
 //! libvirt reports the full size of a volume whose upload was interrupted. So only the seed that the domain is
 //! defined with is trusted; any other is written to another volume, which costs milliseconds.

@@ -134,7 +134,7 @@ impl Volumes {
             self.outcome.worsen(Fault::new(
                 "VolumeFailed",
                 format!(
-                    "the volume of disk '{}' is not in pool '{pool}' of LibvirtHost '{}', to which the Machine is moved; it is not made anew: let the pool show it there (virsh pool-refresh {pool}); the Machine continues automatically then",
+                    "the volume of disk '{}' is not in pool '{pool}' of LibvirtHost '{}', to which the Machine is moved; it is not recreated: let the pool show it there (virsh pool-refresh {pool}); the Machine continues automatically then",
                     disk.name, view.host
                 ),
             ));

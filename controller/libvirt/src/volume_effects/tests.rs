@@ -55,7 +55,7 @@ fn no_volume_is_removed_without_each_precondition() {
                 Precondition::Deletable => removal.is_deletable = false,
                 Precondition::Unchanged => {
                     let another = FakeVolume {
-                        key: Some("made anew".into()),
+                        key: Some("recreated".into()),
                         ..FakeVolume::default()
                     };
                     put(&fake, BASE, another);

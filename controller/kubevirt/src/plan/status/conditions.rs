@@ -86,7 +86,7 @@ pub(super) fn restart_required(changes: &[PendingChange], live: &LiveGuest<'_>) 
         return None;
     }
     let cloud_init = if fields.iter().any(|field| field.starts_with("cloudInit")) {
-        "; the guest is given the new cloud-init data then, and cloud-init acts on it on a new instance only: run 'cloud-init clean' in the guest before, or create the Machine anew"
+        "; the guest is given the new cloud-init data then, and cloud-init acts on it on a new instance only: run 'cloud-init clean' in the guest before, or recreate the Machine"
     } else {
         ""
     };
@@ -110,7 +110,7 @@ pub(super) fn restart_required(changes: &[PendingChange], live: &LiveGuest<'_>) 
     ))
 }
 
-/// Fields that matter when the guest is placed anew, for which KubeVirt does not migrate it.
+/// Fields that matter when the guest is placed on a node, for which KubeVirt does not migrate it.
 const SCHEDULING_FIELDS: [&str; 2] = ["nodeSelector", "placement.tolerations"];
 
 /// `MigrationRequired`: names the fields that a migration of the guest brings into effect, and who migrates it on this

@@ -89,8 +89,8 @@ fn a_claim_that_a_pod_uses_is_given_to_no_guest_until_the_pod_has_ended() {
     let expected = ("False", "ClaimInUse");
     assert_eq!(reported(&environment, "StorageReady"), expected);
     assert!(environment.vm.is_none());
-    let told = message(&environment, "StorageReady");
-    assert!(told.contains("is used by Pod 'backup'"), "{told}");
+    let message = message(&environment, "StorageReady");
+    assert!(message.contains("is used by Pod 'backup'"), "{message}");
     assert!(environment.plan().requeue_after.is_some());
 
     environment.claim_users[0] = pod("Succeeded");
@@ -126,8 +126,8 @@ fn a_machine_that_is_off_is_not_started_while_another_guest_has_the_claim() {
         .as_ref()
         .map(|vm| vm.spec.run_strategy.as_str());
     assert_eq!(live, Some("Halted"));
-    let told = message(&environment, "StorageReady");
-    assert!(told.contains("VirtualMachine 'legacy'"), "{told}");
+    let message = message(&environment, "StorageReady");
+    assert!(message.contains("VirtualMachine 'legacy'"), "{message}");
 
     // One that is off only names the claim.
     environment.claim_users[0] = (kind, vm("Halted"));
@@ -148,8 +148,8 @@ fn the_younger_of_two_machines_on_one_claim_waits_unless_its_guest_has_it() {
         environment.settle();
         let expected = ("False", "ClaimInUse");
         assert_eq!(reported(&environment, "StorageReady"), expected);
-        let told = message(&environment, "StorageReady");
-        assert!(told.contains("Machine 'db'"), "{told}");
+        let message = message(&environment, "StorageReady");
+        assert!(message.contains("Machine 'db'"), "{message}");
         assert!(environment.vm.is_none());
         assert_eq!(phase(&environment), Some(Phase::Failed));
 

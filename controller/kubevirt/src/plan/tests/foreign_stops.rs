@@ -12,7 +12,7 @@ use super::{edit, message, phase, reported};
 use crate::environment::{FakeCluster, decode, some_time};
 use controller_core::foreign_stop::OnForeignStop;
 
-/// What keeps the VirtualMachine from being rendered anew, so that its digest is not the desired one.
+/// What keeps the VirtualMachine from being rendered again, so that its digest is not the desired one.
 #[derive(Clone, Copy, Debug)]
 enum Obstacle {
     Hold,

@@ -158,7 +158,7 @@ async fn a_daemon_that_freezes_blocks_no_caller_and_answers_again_when_it_contin
     let meanwhile = measured().await;
     println!("{calls} calls of another host: {before:?}, and {meanwhile:?} while one was stuck");
 
-    // The call that hangs ends by keepalive, and the next one would open a connection anew.
+    // The call that hangs ends by keepalive, and the next one would open a connection again.
     frozen.signal(Signal::CONT);
     println!("back after {} tries", answered(&stuck.fast).await);
 }

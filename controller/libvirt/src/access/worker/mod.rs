@@ -299,7 +299,7 @@ impl Session {
         outcome
     }
 
-    /// The connection, opened anew if it ended or there was none.
+    /// The connection, opened again if it ended or there was none.
     fn connection(&mut self) -> Result<&mut dyn Connection> {
         // No call was sent yet, so a connection that ended meanwhile is replaced without an error.
         if self.connection.as_mut().is_some_and(|it| !it.alive()) {

@@ -128,7 +128,7 @@ fn the_domain_proves_on_which_host_a_machine_is_and_the_status_is_a_hint() {
         .unwrap()
         .set_snapshot(Err("no route".into()));
     assert_eq!(host_of("a", Some("beta")), alpha, "by the last answer");
-    // Its connections were made anew with other credentials.
+    // Its connections were opened again with other credentials.
     connect(&hosts, "alpha", Err("no route".into()));
     assert_eq!(host_of("a", Some("beta")), alpha);
 

@@ -118,7 +118,7 @@ impl laws::Environment for Environment {
             (Precondition::Owned, Action::DeleteVolume(_)) => return false,
             (Precondition::Owned, _) => strip_metadata(self),
             (Precondition::Unchanged, Action::DeleteVolume(removal)) => {
-                let key = Some("made-anew".to_owned());
+                let key = Some("recreated".to_owned());
                 let mut state = self.host.state();
                 let volumes = &mut state.pools.get_mut(POOL).unwrap().volumes;
                 volumes.get_mut(&removal.name).unwrap().key = key;

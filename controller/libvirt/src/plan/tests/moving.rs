@@ -311,7 +311,7 @@ fn a_disk_that_the_other_host_has_lost_is_not_made_anew() {
     env.settle();
     assert_eq!(reported(&env, "StorageReady"), ("False", "VolumeFailed"));
     let text = message(&env, "StorageReady");
-    assert!(text.contains("it is not made anew"), "{text}");
+    assert!(text.contains("it is not recreated"), "{text}");
     assert_eq!(domains(&env).0, [""; 0]);
     beta.state()
         .pools

@@ -60,7 +60,7 @@ fn nothing_in_a_pool_that_cannot_be_read_counts_as_absent() {
         for _ in 0..4 {
             env.pass();
         }
-        assert_eq!(env.host.calls()[calls..], [""; 0], "nothing is made anew");
+        assert_eq!(env.host.calls()[calls..], [""; 0], "nothing is recreated");
         let text = message(&env, "StorageReady");
         assert!(text.contains("virsh pool-start vms"), "{text}");
         if let Some(pool) = pool {
