@@ -28,7 +28,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::time::sleep;
 
 use crate::wait::Deadline;
@@ -36,6 +36,9 @@ use crate::wait::Deadline;
 /// Interval of checks whether a process has ended. Only polling works in both an
 /// async wait and a drop.
 const POLL: Duration = Duration::from_millis(10);
+
+/// As [`POLL`], of a process that nobody expects to end.
+const WATCH_POLL: Duration = Duration::from_millis(500);
 
 /// A program with its arguments, environment and log file.
 #[derive(Debug)]
@@ -202,21 +205,45 @@ impl Process {
         let _ = self.child.wait();
     }
 
+    /// Waits until it ends, and returns a text with the end of its log. Leaves the exit status to be collected, and does
+    /// not borrow the process.
+    pub fn end(&self) -> impl Future<Output = String> + Send + use<> {
+        let (name, log) = (self.name.clone(), self.log.clone());
+        let id = i32::try_from(self.child.id()).ok();
+        async move {
+            let runs = |id| {
+                let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+                matches!(waitid(WaitId::Pid(id), options), Ok(None))
+            };
+            while id.and_then(Pid::from_raw).is_some_and(runs) {
+                sleep(WATCH_POLL).await;
+            }
+            format!("{name} has ended\n{}", last_lines(&read_log(&log), 20))
+        }
+    }
+
     /// Its log so far.
     pub fn log(&self) -> String {
-        // A byte that is not UTF-8 must not hide the remainder of a log.
-        fs::read(&self.log).map_or_else(
-            |error| format!("({}: {error})", self.log.display()),
-            |bytes| String::from_utf8_lossy(&bytes).into_owned(),
-        )
+        read_log(&self.log)
     }
 
     /// The last lines of its log.
     pub fn log_tail(&self, lines: usize) -> String {
-        let log = self.log();
-        let all: Vec<&str> = log.lines().collect();
-        all[all.len().saturating_sub(lines)..].join("\n")
+        last_lines(&self.log(), lines)
     }
+}
+
+fn read_log(file: &Path) -> String {
+    // A byte that is not UTF-8 must not hide the remainder of a log.
+    fs::read(file).map_or_else(
+        |error| format!("({}: {error})", file.display()),
+        |bytes| String::from_utf8_lossy(&bytes).into_owned(),
+    )
+}
+
+fn last_lines(text: &str, lines: usize) -> String {
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
 }
 
 impl Drop for Process {
@@ -291,6 +318,17 @@ mod tests {
         assert!(!gone(id));
         drop(process);
         assert!(gone(id));
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_process_is_noticed_and_its_exit_status_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut process = sleeper(folder.path());
+        let end = process.end();
+        fs::write(folder.path().join("log"), "its last words").unwrap();
+        process.terminate().unwrap();
+        assert_eq!(end.await, "sleep has ended\nits last words");
+        assert_eq!(process.ended().unwrap().map(|it| it.success()), Some(false));
     }
 
     #[test]

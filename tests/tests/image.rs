@@ -178,13 +178,52 @@ fn field<'a>(description: &'a str, name: &str) -> &'a str {
     lines.find_map(|line| line.strip_prefix(name)).unwrap()
 }
 
+/// Whether an image can be made on this machine.
+fn has_package_of_libvirt() -> bool {
+    let search = ["--search", "*/libvirt.so.0"];
+    let found = Command::new("dpkg-query").args(search).output();
+    let is_installed = found.is_ok_and(|output| output.status.success());
+    if !is_installed {
+        lab::skip("no package of Debian has installed libvirt on this machine");
+    }
+    is_installed
+}
+
+/// An administrator's CA on the machine that makes the image is not trusted wherever the image runs.
+#[tokio::test]
+async fn the_image_trusts_the_cas_of_the_package_and_no_others() {
+    if !has_package_of_libvirt() {
+        return;
+    }
+    let revision = Revision::current().await.unwrap();
+    let name = Reference::new("registry.example.com/operator", "v1").unwrap();
+    let programs = Binary::Webhook.path().await.unwrap();
+    let architecture = Architecture::of_this_machine().unwrap();
+    let image = product(programs.parent().unwrap(), name, architecture, &revision);
+    let image = image.await.unwrap();
+    let bundle = image.files.content("/etc/ssl/certs/ca-certificates.crt");
+    let bundle = str::from_utf8(bundle.unwrap()).unwrap();
+    let query = ["--listfiles", "ca-certificates"];
+    let listed = Command::new("dpkg-query").args(query).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let files = listed
+        .lines()
+        .filter(|line| line.starts_with("/usr/share/ca-certificates/mozilla/"));
+    let of_package: String = files
+        .map(|file| fs::read_to_string(file).unwrap())
+        .collect();
+    let certificates = |text: &str| -> BTreeSet<String> {
+        let parts = text.split("-----BEGIN CERTIFICATE-----").skip(1);
+        parts.map(|part| part.trim().to_owned()).collect()
+    };
+    assert!(certificates(bundle).len() > 100);
+    assert_eq!(certificates(bundle), certificates(&of_package));
+}
+
 /// The archive has what the Dockerfile puts on its base image, and of the base image what the programs need.
 #[tokio::test]
 async fn the_archive_and_the_dockerfile_have_the_same_files() {
-    let search = ["--search", "*/libvirt.so.0"];
-    let found = Command::new("dpkg-query").args(search).output();
-    if !found.is_ok_and(|output| output.status.success()) {
-        lab::skip("no package of Debian has installed libvirt on this machine");
+    if !has_package_of_libvirt() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

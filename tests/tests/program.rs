@@ -3,7 +3,7 @@
 
 mod environment;
 
-use std::{process::Stdio, time::Duration};
+use std::{net::TcpListener, process::Stdio, time::Duration};
 
 use lab::{
     Binary, KubevirtCrds, Lab, OPERATOR_NAMESPACE, Options, ProgramUnderTest, Scenario,
@@ -60,6 +60,48 @@ async fn an_invalid_setting_ends_the_program_with_one_line_that_names_it() {
         assert_eq!(code, Some(2), "{name}={value}: {text}");
         assert_eq!(text.trim_end().lines().count(), 1, "{name}={value}: {text}");
         assert!(text.contains(reported), "{name}={value}: {text}");
+    }
+}
+
+/// A port of the node that another program has: the pod's log then says which one.
+#[tokio::test]
+async fn a_port_that_is_taken_ends_either_program_with_a_line_that_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    let configuration = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+        "users": [{"name": "c", "user": {}}],
+    });
+    std::fs::write(&kubeconfig, configuration.to_string()).unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let of_webhook = ["--listen", "--admin-listen"];
+    let of_controller = ["--health-probe-bind-address", "--metrics-bind-address"];
+    for (binary, flags) in [
+        (Binary::Webhook, of_webhook),
+        (Binary::Controller, of_controller),
+    ] {
+        for flag in flags {
+            let of_flag = |it: &&str| {
+                if **it == *flag {
+                    &*address
+                } else {
+                    "127.0.0.1:0"
+                }
+            };
+            let arguments = flags.iter().flat_map(|it| [*it, of_flag(it)]);
+            let mut program = Command::new(binary.path().await.unwrap());
+            program.args(arguments).env("KUBECONFIG", &kubeconfig);
+            let output = program.kill_on_drop(true).output();
+            let output = tokio::time::timeout(wait::LIMIT, output).await;
+            let output = output.unwrap().unwrap();
+            let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{flag}: {text}");
+            let names_it = |line: &str| line.contains(&address) && line.contains("in use");
+            assert!(text.lines().any(names_it), "{flag}: {text}");
+        }
     }
 }
 

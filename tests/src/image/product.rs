@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    env,
+    env, fs,
     path::{Path, PathBuf},
     process::Stdio,
 };
@@ -41,6 +41,26 @@ pub const BASE_FILES: [&str; 4] = [
 
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 const CERTIFICATES_PACKAGE: &str = "ca-certificates";
+/// Where the package has the certificates. The bundle of the machine also has the CAs that its administrator added, and the
+/// image would trust them wherever it runs.
+const PUBLIC_CERTIFICATES: &str = "/usr/share/ca-certificates/mozilla";
+
+/// The certificates of the public CAs, in the order of their names.
+fn public_certificates() -> Result<Vec<u8>> {
+    let missing = || format!("{PUBLIC_CERTIFICATES}: apt-get install {CERTIFICATES_PACKAGE}");
+    let entries = fs::read_dir(PUBLIC_CERTIFICATES).with_context(missing)?;
+    let mut files = Vec::new();
+    for entry in entries {
+        files.push(entry.with_context(missing)?.path());
+    }
+    files.sort();
+    ensure!(!files.is_empty(), missing());
+    let mut bundle = Vec::new();
+    for file in files {
+        bundle.extend(fs::read(&file).with_context(|| file.display().to_string())?);
+    }
+    Ok(bundle)
+}
 
 /// The image with the programs of a folder.
 pub async fn product(
@@ -65,9 +85,7 @@ pub async fn product(
         0o644,
     );
     files.add("/etc/nsswitch.conf", "hosts: files dns\n", 0o644);
-    files
-        .copy(Path::new(CERTIFICATES), CERTIFICATES, 0o644)
-        .with_context(|| format!("apt-get install {CERTIFICATES_PACKAGE}"))?;
+    files.add(CERTIFICATES, public_certificates()?, 0o644);
     files.package(CERTIFICATES_PACKAGE).await?;
     Ok(Image {
         name,

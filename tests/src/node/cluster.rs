@@ -56,6 +56,20 @@ impl Cluster {
         self.shared.iter_mut().try_for_each(Process::check_alive)
     }
 
+    /// Waits until the kubelet of the first node, kube-scheduler or kube-proxy ends, and returns a text with the end of its
+    /// log: without them a test would wait for its limit.
+    pub fn end(&self) -> impl Future<Output = String> + Send + use<> {
+        let [scheduler, proxy] = self.shared.each_ref().map(Process::end);
+        let kubelet = self.node.end();
+        async move {
+            tokio::select! {
+                text = kubelet => text,
+                text = scheduler => text,
+                text = proxy => text,
+            }
+        }
+    }
+
     /// Installs or upgrades the chart with a version of the image, as docs/install.md says, and waits until its pods are
     /// ready.
     pub async fn install(&self, version: &str, values: &[&str]) -> Result<()> {

@@ -73,6 +73,11 @@ impl Node {
         self.kubelet.check_alive()
     }
 
+    /// Waits until the kubelet ends.
+    pub(super) fn end(&self) -> impl Future<Output = String> + Send + use<> {
+        self.kubelet.end()
+    }
+
     /// Kills containerd, and starts it again after this time.
     pub async fn restart_containerd(&mut self, down: Duration) -> Result<()> {
         self.containerd.restart(down).await

@@ -37,7 +37,11 @@ fn on_a_node(name: &str, values: &[&str], test: impl AsyncFnOnce(&mut Cluster)) 
                 .install(node::IMAGE_VERSIONS[0], values)
                 .await
                 .unwrap();
-            test(&mut cluster).await;
+            let end = cluster.end();
+            tokio::select! {
+                () = test(&mut cluster) => {}
+                reason = end => assert!(reason.is_empty(), "{reason}"),
+            }
         });
         return;
     }
@@ -69,6 +73,7 @@ fn the_webhook_answers_every_call_whatever_happens_to_its_pods() {
         webhook::has_another_log_level(cluster).await;
         releases::need_a_whole_archive(cluster).await;
         releases::survive_a_wrong_tag(cluster).await;
+        releases::survive_pods_that_do_not_fit(cluster).await;
         releases::are_upgraded_rolled_back_and_removed(cluster).await;
     });
 }

@@ -23,20 +23,29 @@ pub(crate) async fn need_a_whole_archive(cluster: &mut Cluster) {
     );
 }
 
-/// An upgrade to an image that is nowhere ends with the reason, and the pods of the release before answer every write.
+/// An upgrade to an image that is nowhere ends with the reason.
 pub(crate) async fn survive_a_wrong_tag(cluster: &mut Cluster) {
-    let here = &*cluster;
-    let calls = calls::during(&here.lab, async {
-        let error = here.install("absent", &["--timeout=20s"]).await;
+    fails("absent", &[], &["ErrImagePull", ":absent"], cluster).await;
+}
+
+/// An upgrade to pods for which no node has the memory ends with the reason.
+pub(crate) async fn survive_pods_that_do_not_fit(cluster: &mut Cluster) {
+    let memory = "--set=resources.requests.memory=1Ti,resources.limits.memory=1Ti";
+    let reason = ["Insufficient memory", "FailedScheduling"];
+    fails(IMAGE_VERSIONS[0], &[memory], &reason, cluster).await;
+}
+
+/// An upgrade fails with a message that contains these texts; the pods of the release before answer every write.
+async fn fails(version: &str, values: &[&str], texts: &[&str], cluster: &Cluster) {
+    let calls = calls::during(&cluster.lab, async {
+        let values = [values, &["--timeout=20s"]].concat();
+        let error = cluster.install(version, &values).await;
         let error = format!("{:#}", error.unwrap_err());
-        assert!(
-            error.contains("ErrImagePull") && error.contains(":absent"),
-            "{error}"
-        );
-        roll_back(here).await;
+        assert!(texts.iter().all(|text| error.contains(text)), "{error}");
+        roll_back(cluster).await;
     })
     .await;
-    calls.all_answered("a wrong tag");
+    calls.all_answered(texts[0]);
 }
 
 /// No write fails while the pods are replaced; without the release, no write depends on a webhook.
