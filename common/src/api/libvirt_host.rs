@@ -7,24 +7,22 @@
 //! The administrator creates pools and networks. The controller looks them up and reports their state;
 //! it never creates one.
 
+mod status;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::cel;
-use super::choice::{
-    Choice as _, CpuMode, HostNetworkType, HugepageSize, Provisioning, VirtType, VolumeFormat,
-};
+use super::choice::{CpuMode, HostNetworkType, Provisioning, VirtType, VolumeFormat};
 use super::host_limits::HostLimits;
-use super::left_volumes::{KeptVolume, Tombstone};
-use super::lenient::{or_absent, readable_items};
 use super::schema;
-use super::status::Condition;
 use crate::bounds;
 use crate::cpu_list::CpuList;
 use crate::pci::PciAddress;
-use crate::quantity::Bytes;
+
+pub use status::{HostDomains, HostFirmware, HostResources, LibvirtHostStatus};
 
 /// A host whose libvirt runs Machines. Written by the administrator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -363,178 +361,4 @@ impl HostNetwork {
             (Some(vlans), Some(vlan)) => vlans.iter().any(|known| i64::from(*known) == vlan),
         }
     }
-}
-
-/// State of a host as the controller last observed it. Written by the controller.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct LibvirtHostStatus {
-    /// Aspects of the host's state: Reachable, Ready, PoolsReady, NetworksReady, MacFiltered and Confined, and
-    /// VolumesListed if volumes of deleted Machines are in no list. The message of each says what to do.
-    #[serde(
-        default,
-        deserialize_with = "readable_items",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    #[schemars(length(max = bounds::CONDITIONS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    pub conditions: Vec<Condition>,
-    /// metadata.generation of the LibvirtHost that this status describes.
-    #[serde(
-        default,
-        deserialize_with = "or_absent",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub observed_generation: Option<i64>,
-    /// Version of libvirt on the host, such as 9.0.0.
-    #[serde(
-        default,
-        deserialize_with = "or_absent",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(length(max = bounds::NAME_MAX))]
-    pub libvirt_version: Option<String>,
-    /// Version of the hypervisor on the host, such as 7.2.22.
-    #[serde(
-        default,
-        deserialize_with = "or_absent",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(length(max = bounds::NAME_MAX))]
-    pub hypervisor_version: Option<String>,
-    /// Machine types that the host can run, with their QEMU names, at most 512.
-    #[serde(
-        default,
-        deserialize_with = "readable_items",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    #[schemars(length(max = bounds::MACHINE_TYPES_MAX), inner(length(max = bounds::NAME_MAX)), extend("x-kubernetes-list-type" = "set"))]
-    pub machine_types: Vec<String>,
-    /// CPU models that guests can have with the virtType of the host, with host-model and the like, at most 512. Absent
-    /// if the host does not say.
-    #[serde(
-        default,
-        deserialize_with = "readable_items",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    #[schemars(length(max = bounds::CPU_MODELS_MAX), inner(length(max = bounds::CPU_MODEL_MAX)), extend("x-kubernetes-list-type" = "set"))]
-    pub cpu_models: Vec<String>,
-    /// Sizes of the huge pages that the host has, whether guests have them or not. Absent if the host does not say.
-    #[serde(
-        default,
-        deserialize_with = "or_absent",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(length(max = HugepageSize::ALL.len()), extend("x-kubernetes-list-type" = "set"))]
-    pub hugepages: Option<Vec<HugepageSize>>,
-    /// Firmware other than BIOS that the host can boot guests with.
-    #[serde(
-        default,
-        deserialize_with = "or_absent",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub firmware: Option<HostFirmware>,
-    /// Whether the host can emulate a TPM 2.0, which swtpm does.
-    #[serde(
-        default,
-        deserialize_with = "or_absent",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub tpm: Option<bool>,
-    /// CPUs and memory of the host.
-    #[serde(
-        default,
-        deserialize_with = "or_absent",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub capacity: Option<HostResources>,
-    /// CPUs and memory for all Machines together: (capacity − reserved) × overcommit. Each CPU of spec.dedicatedCpus counts
-    /// as one, whatever is reserved and overcommitted.
-    #[serde(
-        default,
-        deserialize_with = "or_absent",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub allocatable: Option<HostResources>,
-    /// CPUs and memory of all domains on the host, and of Machines bound to it that have no domain yet.
-    #[serde(
-        default,
-        deserialize_with = "or_absent",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub allocated: Option<HostResources>,
-    /// Numbers of domains on the host.
-    #[serde(
-        default,
-        deserialize_with = "or_absent",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub domains: Option<HostDomains>,
-    /// Time of the host's last answer to the controller.
-    #[serde(
-        default,
-        deserialize_with = "or_absent",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(with = "Option<schema::Timestamp>")]
-    pub last_seen_time: Option<String>,
-    /// Machines that were deleted while the host did not answer, at most 1024. The controller removes
-    /// their domains and volumes when the host answers again.
-    #[serde(
-        default,
-        deserialize_with = "readable_items",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    #[schemars(length(max = bounds::TOMBSTONES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"]))]
-    pub tombstones: Vec<Tombstone>,
-    /// Volumes that are kept of Machines which were deleted, at most 1024. The annotation
-    /// machine.vitistack.io/release-volume on a Machine of the same name deletes one.
-    #[serde(
-        default,
-        deserialize_with = "readable_items",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    #[schemars(length(max = bounds::KEPT_VOLUMES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["pool", "volume"]))]
-    pub kept_volumes: Vec<KeptVolume>,
-    /// Number of disks in the pools of spec.storage that have the names of Machines which do not exist, and that neither
-    /// keptVolumes nor tombstones list. The condition VolumesListed names some of them.
-    #[serde(
-        default,
-        deserialize_with = "or_absent",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub unlisted_volumes: Option<u32>,
-}
-
-/// Firmware that a host can boot guests with, in addition to BIOS.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct HostFirmware {
-    /// Whether the host can boot guests with UEFI.
-    pub efi: bool,
-    /// Whether the host can boot guests with UEFI and Secure Boot.
-    pub secure_boot: bool,
-}
-
-/// Amounts of CPUs and memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct HostResources {
-    /// Number of CPUs.
-    pub cpu: u32,
-    /// Memory: a quantity in bytes.
-    #[schemars(with = "schema::QuantityText")]
-    pub memory: Bytes,
-}
-
-/// Numbers of domains on a host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct HostDomains {
-    /// Domains of Machines that are bound to the host.
-    pub ours: u32,
-    /// Domains that the controller did not create. It never changes them.
-    pub foreign: u32,
-    /// Domains that the controller created for a Machine that no longer exists or is bound to another
-    /// host.
-    pub orphaned: u32,
 }

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
 use crate::access::AccessError;
-use crate::hosts::registry::ConnectedHost;
+use crate::hosts::connected::ConnectedHost;
 
 /// A guest whose Machine had no pass for so long is not probed any more: passes follow each other within minutes as long as
 /// there is a Machine.

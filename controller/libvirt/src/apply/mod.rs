@@ -36,8 +36,9 @@ pub(crate) use on_host::{Job, act};
 
 use crate::failure::failed;
 use crate::guard::Guard;
+use crate::hosts::connected::ConnectedHost;
 use crate::hosts::guards::{may_act, spec_pools};
-use crate::hosts::registry::{ConnectedHost, Hosts};
+use crate::hosts::registry::Hosts;
 use crate::hosts::tombstones;
 use crate::images::names::base_of;
 use crate::libvirt_host::LibvirtHost;

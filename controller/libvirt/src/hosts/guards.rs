@@ -6,7 +6,7 @@ use std::sync::Arc;
 use controller_core::cache::Cache;
 use controller_core::client::{ApiError, GuardedClient};
 
-use super::registry::ConnectedHost;
+use super::connected::ConnectedHost;
 use crate::access::{AccessError, Result};
 use crate::guard::Guard;
 use crate::libvirt_host::LibvirtHost;

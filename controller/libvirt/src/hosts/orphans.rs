@@ -22,9 +22,9 @@ use controller_core::objects::Meta as _;
 use controller_core::preconditions::Effect;
 use tokio::task::JoinHandle;
 
+use super::connected::ConnectedHost;
 use super::guards::{may_begin, of_host};
 use super::poller::PollerContext;
-use super::registry::ConnectedHost;
 use super::tombstones::{is_listed, put_status};
 use crate::access::{AccessError, Connection, DomainDetail, FirmwareState};
 use crate::dhcp::undefine;

@@ -21,10 +21,11 @@ use time::OffsetDateTime;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep};
 
+use super::connected::ConnectedHost;
 use super::credentials::read_credentials;
 use super::gone::gone_volumes;
 use super::orphans;
-use super::registry::{ConnectedHost, Hosts};
+use super::registry::Hosts;
 use super::released;
 use super::status::{StatusInput, status};
 use super::tombstones::put_status;

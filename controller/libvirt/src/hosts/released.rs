@@ -15,9 +15,9 @@ use controller_core::objects::Meta as _;
 use controller_core::preconditions::Effect;
 use tokio::task::JoinHandle;
 
+use super::connected::ConnectedHost;
 use super::guards::{may_begin, of_host};
 use super::poller::PollerContext;
-use super::registry::ConnectedHost;
 use super::tombstones::forget_kept;
 use crate::libvirt_host::LibvirtHost;
 use crate::volume_effects::{Removal, remove_volume};

@@ -10,8 +10,8 @@ use controller_core::caches::Caches;
 use controller_core::client::GuardedClient;
 use time::OffsetDateTime;
 
+use super::connected::ConnectedHost;
 use super::guards::{may_begin, of_host};
-use super::registry::ConnectedHost;
 use crate::images::abandoned::remove_abandoned;
 use crate::images::names::image_volume;
 use crate::images::retention::Sweep;

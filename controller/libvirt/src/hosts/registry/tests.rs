@@ -3,6 +3,7 @@
 use common::api::status::LastMigration;
 use common::quantity::Bytes;
 use common::render::libvirt::DomainMetadata;
+use controller_core::caches::Caches;
 use controller_core::fixtures;
 use controller_core::machine::CachedMachine;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -11,8 +12,9 @@ use kube::runtime::watcher::Event;
 
 use super::*;
 use crate::access::fake::FakeLibvirt;
-use crate::access::{DomainState, HostInfo, State, Target};
+use crate::access::{DomainState, Host, HostInfo, State, Target};
 use crate::environment::{block, host_object as host};
+use crate::snapshot::{DomainSummary, Snapshot};
 
 fn resources(cpu: u32, gib: u64) -> HostResources {
     HostResources {

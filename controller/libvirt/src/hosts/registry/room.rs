@@ -1,0 +1,229 @@
+//! How much room the hosts have: what is allocated there, and what is reserved for Machines that they do not show yet.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use common::api::libvirt_host::HostResources;
+use controller_core::cache::Cache;
+use controller_core::caches::Caches;
+use controller_core::machine::{CachedMachine, HostBinding, NO_RESOURCES};
+use controller_core::objects::Meta as _;
+
+use super::{Hosts, PlacementLock};
+use crate::capacity::{
+    BoundMachine, allocatable, allocated, beside_dedicated, fits, granted, less, size_in, smaller,
+};
+use crate::groups::Member;
+use crate::hardware::{Cpus, cpus_left, devices_left};
+use crate::hosts::connected::NOT_POLLED;
+use crate::libvirt_host::LibvirtHost;
+use crate::placement::Candidate;
+use crate::snapshot::{DomainSummary, Snapshot};
+
+impl Hosts {
+    /// The hosts to choose from, and the lock under which a Machine is placed.
+    pub(crate) async fn candidates(
+        &self,
+        caches: &Caches,
+        objects: &Cache<LibvirtHost>,
+    ) -> (PlacementLock, Vec<Candidate>) {
+        let lock = self.0.placement.clone().lock_owned().await;
+        let candidate = |host: LibvirtHost| {
+            let connected = self.get(host.name());
+            let snapshot = connected.map_or_else(|| Err(NOT_POLLED.into()), |it| it.snapshot());
+            let allocated = snapshot.as_ref().map_or(NO_RESOURCES, |snapshot| {
+                self.allocated(&host, snapshot, caches, None)
+            });
+            let devices_left = snapshot.as_ref().map_or_else(
+                |_| BTreeMap::new(),
+                |snapshot| self.devices_left(&host, snapshot, caches),
+            );
+            let cpus_left = snapshot.as_ref().map_or(0, |snapshot| {
+                let reserved = self.reserved();
+                cpus_left_on(&reserved, &host, snapshot, caches)
+            });
+            Candidate {
+                cpus_left,
+                devices_left,
+                groups: self.groups(host.name(), caches),
+                name: host.name().to_owned(),
+                labels: host.metadata.labels.clone().unwrap_or_default(),
+                spec: host.spec.clone(),
+                allocated,
+                snapshot,
+            }
+        };
+        let hosts = objects.all().into_iter().filter(|host| !host.is_deleting());
+        let hosts = hosts.map(candidate).collect();
+        (lock, hosts)
+    }
+
+    /// The groups of the Machines on a host, those included that the API server does not show there yet.
+    fn groups(&self, host: &str, caches: &Caches) -> Vec<Member> {
+        let reserved = self.reserved();
+        let machines = caches.machines.state();
+        let members = bound_to(&reserved, host, &machines).filter_map(|(machine, place, _)| {
+            Some(Member {
+                namespace: machine.namespace().to_owned(),
+                name: machine.name().to_owned(),
+                group: place.group.clone()?,
+            })
+        });
+        members.collect()
+    }
+
+    /// How many devices of each name are left on a host.
+    fn devices_left(
+        &self,
+        host: &LibvirtHost,
+        snapshot: &Snapshot,
+        caches: &Caches,
+    ) -> BTreeMap<String, usize> {
+        if host.spec.devices.as_ref().is_none_or(Vec::is_empty) {
+            return BTreeMap::new();
+        }
+        let reserved = self.reserved();
+        let machines = caches.machines.state();
+        let bound = bound_to(&reserved, host.name(), &machines);
+        let bound = bound.map(|(machine, place, _)| (machine.uid(), &place.devices));
+        let bound: Vec<_> = bound.collect();
+        devices_left(&host.spec, &snapshot.hardware, &bound)
+    }
+
+    /// What is allocated on a host, without what `except`, the uid of a Machine, has there.
+    pub(crate) fn allocated(
+        &self,
+        host: &LibvirtHost,
+        snapshot: &Snapshot,
+        caches: &Caches,
+        except: Option<&str>,
+    ) -> HostResources {
+        let reserved = self.reserved();
+        allocated_on(&reserved, host, snapshot, caches, except)
+    }
+
+    /// How much a Machine may have on its host, which `asks` for more than it `has`. What fits is reserved for it, and
+    /// counts from now on.
+    pub(crate) fn room(
+        &self,
+        host: &LibvirtHost,
+        snapshot: &Snapshot,
+        caches: &Caches,
+        uid: &str,
+        (asks, has): (HostResources, HostResources),
+        is_dedicated: bool,
+    ) -> HostResources {
+        // Two Machines that grow at the same time must not both get what is left.
+        let mut reserved = self.reserved();
+        let others = allocated_on(&reserved, host, snapshot, caches, Some(uid));
+        let cpus_left = cpus_left_on(&reserved, host, snapshot, caches);
+        let others = beside_dedicated(others, cpus_left, is_dedicated);
+        let most = less(allocatable(&host.spec, &snapshot.info), others);
+        let size = granted(asks, has, most);
+        reserved.insert(uid.to_owned(), (host.name().to_owned(), size));
+        most
+    }
+
+    /// Counts a Machine on a host that does not show it yet.
+    pub(crate) fn reserve(&self, uid: &str, host: &str, size: HostResources) {
+        self.reserved()
+            .insert(uid.to_owned(), (host.to_owned(), size));
+    }
+
+    /// Reduces what is reserved for a Machine to what it requests now.
+    pub(crate) fn reduce_reservation(&self, uid: &str, asks: HostResources) {
+        if let Some((_, size)) = self.reserved().get_mut(uid) {
+            *size = smaller(*size, asks);
+        }
+    }
+
+    /// Releases what is reserved for a Machine on another host than the one that has it: its move there was given up.
+    pub(crate) fn release_reservation_elsewhere(&self, uid: &str, host: &str) {
+        let mut reserved = self.reserved();
+        if reserved.get(uid).is_some_and(|(other, _)| other != host) {
+            reserved.remove(uid);
+        }
+    }
+
+    /// Removes reservations that a poll of the host confirms, and those of Machines that are gone.
+    pub(crate) fn remove_confirmed_reservations(
+        &self,
+        host: &str,
+        snapshot: &Snapshot,
+        caches: &Caches,
+    ) {
+        let mut reserved = self.reserved();
+        if reserved.is_empty() {
+            return;
+        }
+        let machines = caches.machines.state();
+        let machine_uids: HashSet<_> = machines.iter().map(|machine| machine.uid()).collect();
+        let kept = snapshot.domains.iter().filter_map(|it| {
+            let (name, size) = reserved.get(&it.metadata.as_ref()?.uid)?;
+            let is_kept = name == host && fits(*size, size_in(it));
+            is_kept.then(|| it.metadata.as_ref().map(|metadata| metadata.uid.clone()))?
+        });
+        let kept: HashSet<String> = kept.collect();
+        reserved.retain(|uid, _| machine_uids.contains(uid.as_str()) && !kept.contains(uid));
+    }
+}
+
+/// The Machines that are bound to a host, each with what is reserved for it there. A reservation is newer than the status in the
+/// cache.
+fn bound_to<'m>(
+    reserved: &'m HashMap<String, (String, HostResources)>,
+    host: &'m str,
+    machines: &'m [Arc<CachedMachine>],
+) -> impl Iterator<Item = (&'m CachedMachine, &'m HostBinding, Option<HostResources>)> {
+    machines.iter().filter_map(move |machine| {
+        let place = machine.binding.as_ref()?;
+        let reserved = reserved.get(machine.uid());
+        let here = reserved.map_or(place.host.as_deref(), |(name, _)| Some(name));
+        let size = reserved.map(|(_, size)| *size);
+        (here == Some(host)).then_some((&**machine, &**place, size))
+    })
+}
+
+/// How many dedicated CPUs are left on a host.
+fn cpus_left_on(
+    reserved: &HashMap<String, (String, HostResources)>,
+    host: &LibvirtHost,
+    snapshot: &Snapshot,
+    caches: &Caches,
+) -> u32 {
+    let cpus = Cpus::of(&host.spec, snapshot.info.cpus);
+    if cpus.dedicated.is_empty() {
+        return 0;
+    }
+    let machines = caches.machines.state();
+    let bound = bound_to(reserved, host.name(), &machines);
+    let bound = bound.map(|(machine, place, _)| (machine.uid(), place.dedicated_cpus));
+    cpus_left(&cpus, &snapshot.hardware, bound)
+}
+
+/// What is allocated on a host, without what `except`, the uid of a Machine, has there.
+fn allocated_on(
+    reserved: &HashMap<String, (String, HostResources)>,
+    host: &LibvirtHost,
+    snapshot: &Snapshot,
+    caches: &Caches,
+    except: Option<&str>,
+) -> HostResources {
+    let machines = caches.machines.state();
+    let bound = bound_to(reserved, host.name(), &machines);
+    let bound = bound.map(|(machine, place, reserved)| BoundMachine {
+        uid: machine.uid(),
+        requested: place.requested,
+        reserved,
+    });
+    let bound: Vec<_> = bound
+        .filter(|machine| Some(machine.uid) != except)
+        .collect();
+    let most = allocatable(&host.spec, &snapshot.info);
+    let is_other = |it: &&DomainSummary| {
+        let metadata = it.metadata.as_ref();
+        except.is_none() || metadata.map(|metadata| metadata.uid.as_str()) != except
+    };
+    let others = snapshot.domains.iter().filter(is_other);
+    allocated(others, &bound, most)
+}
