@@ -45,7 +45,7 @@ struct KeyPairKeys(&'static str, &'static str);
 
 /// What is wrong with the Secret.
 #[derive(Debug, thiserror::Error)]
-enum Damage {
+enum SecretParseError {
     #[error("{0}: {1}")]
     Ca(&'static str, #[source] CaError),
     #[error("{0} is missing")]
@@ -67,7 +67,7 @@ impl StoredState {
         };
         let current = CURRENT
             .read(data)
-            .and_then(|found| found.ok_or(Damage::Missing(CURRENT.0)));
+            .and_then(|found| found.ok_or(SecretParseError::Missing(CURRENT.0)));
         let next = NEXT.read(data);
         let old = old(data);
         match (current, next, old) {
@@ -83,7 +83,10 @@ impl StoredState {
                     next.as_ref().err(),
                     old.as_ref().err(),
                 ];
-                let reasons = damages.into_iter().flatten().map(Damage::describe);
+                let reasons = damages
+                    .into_iter()
+                    .flatten()
+                    .map(SecretParseError::describe);
                 let reason = reasons.collect::<Vec<_>>().join("; ");
                 let (old, overlap_since) = old.unwrap_or_default();
                 // Without the current CA the next one takes its place: clients trust it already, or
@@ -104,7 +107,7 @@ impl StoredState {
     }
 }
 
-impl Damage {
+impl SecretParseError {
     fn describe(&self) -> String {
         match self {
             Self::Ca(_, source) => match std::error::Error::source(source) {
@@ -139,42 +142,43 @@ impl State {
 }
 
 impl KeyPairKeys {
-    fn read(&self, data: &SecretData) -> Result<Option<Ca>, Damage> {
+    fn read(&self, data: &SecretData) -> Result<Option<Ca>, SecretParseError> {
         let Self(certificate, key) = *self;
         match (text(data, certificate)?, text(data, key)?) {
             (None, None) => Ok(None),
-            (Some(_), None) => Err(Damage::Missing(key)),
-            (None, Some(_)) => Err(Damage::Missing(certificate)),
+            (Some(_), None) => Err(SecretParseError::Missing(key)),
+            (None, Some(_)) => Err(SecretParseError::Missing(certificate)),
             (Some(certificate_pem), Some(key_pem)) => Ca::parse(certificate_pem, key_pem)
                 .map(Some)
-                .map_err(|error| Damage::Ca(certificate, error)),
+                .map_err(|error| SecretParseError::Ca(certificate, error)),
         }
     }
 }
 
-fn old(data: &SecretData) -> Result<(Vec<CaCertificate>, Option<OffsetDateTime>), Damage> {
+fn old(
+    data: &SecretData,
+) -> Result<(Vec<CaCertificate>, Option<OffsetDateTime>), SecretParseError> {
     let old = match text(data, OLD)? {
         None => Vec::new(),
-        Some(pem) => {
-            CaCertificate::parse_bundle(pem.as_bytes()).map_err(|error| Damage::Ca(OLD, error))?
-        }
+        Some(pem) => CaCertificate::parse_bundle(pem.as_bytes())
+            .map_err(|error| SecretParseError::Ca(OLD, error))?,
     };
     let since = match text(data, SINCE)? {
         None => None,
-        Some(since) => {
-            Some(OffsetDateTime::parse(since.trim(), &Rfc3339).map_err(|_| Damage::Since)?)
-        }
+        Some(since) => Some(
+            OffsetDateTime::parse(since.trim(), &Rfc3339).map_err(|_| SecretParseError::Since)?,
+        ),
     };
     let since = since.filter(|_| !old.is_empty());
     Ok((old, since))
 }
 
 /// The value of a key; an empty value counts as none.
-fn text<'a>(data: &'a SecretData, key: &'static str) -> Result<Option<&'a str>, Damage> {
+fn text<'a>(data: &'a SecretData, key: &'static str) -> Result<Option<&'a str>, SecretParseError> {
     let Some(bytes) = data.get(key).filter(|bytes| !bytes.is_empty()) else {
         return Ok(None);
     };
     str::from_utf8(bytes)
         .map(Some)
-        .map_err(|_| Damage::NotUtf8(key))
+        .map_err(|_| SecretParseError::NotUtf8(key))
 }

@@ -7,7 +7,7 @@
 //! libvirt also accepts parameters in a URI. Some of them (`command`, `netcat`, `socket`) name a program
 //! or a file that would be executed or opened on the controller, so a URI with parameters is refused.
 //!
-//! An own parser: for schemes like these the crate `url` keeps host and path as they are, so that every rule about them
+//! It has its own parser: for schemes like these the crate `url` keeps host and path as they are, so that every rule about them
 //! would still have to be written, and it would bring the tables of international domain names.
 
 mod suggestion;

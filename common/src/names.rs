@@ -187,7 +187,7 @@ fn is_of(domain: &str, parent: &str) -> bool {
 
 /// Domains of labels that are not carried from a Machine to its guest, each with its subdomains: those on which
 /// Kubernetes, KubeVirt and this product act, and those by which delivery tools find the objects that they have applied.
-const KEPT_DOMAINS: [&str; 7] = [
+const RESERVED_DOMAINS: [&str; 7] = [
     GROUP,
     "kubernetes.io",
     "k8s.io",
@@ -200,7 +200,7 @@ const KEPT_DOMAINS: [&str; 7] = [
 /// Whether a label of a Machine is carried to its VirtualMachine, its instance and its pod.
 pub fn is_carried_label(key: &str) -> bool {
     let domain = key.split_once('/').map_or(key, |(domain, _)| domain);
-    key != LABEL_STATE && !KEPT_DOMAINS.iter().any(|kept| is_of(domain, kept))
+    key != LABEL_STATE && !RESERVED_DOMAINS.iter().any(|kept| is_of(domain, kept))
 }
 
 /// Domains of annotations, each with its subdomains, by which a pod gets another network, or a container runtime or the
@@ -222,7 +222,7 @@ const RUNTIME_KEYS: [&str; 3] = ["io.kubernetes.", "io.katacontainers.", "io.con
 /// Never the ones on which the cluster acts: hook sidecars of KubeVirt, networks of the pod, devices of the container.
 pub fn may_carry_annotation(key: &str) -> bool {
     let domain = key.split_once('/').map_or(key, |(domain, _)| domain);
-    let mut refused = KEPT_DOMAINS.iter().chain(&POD_DOMAINS);
+    let mut refused = RESERVED_DOMAINS.iter().chain(&POD_DOMAINS);
     let is_of_runtime = || RUNTIME_KEYS.iter().any(|start| key.starts_with(start));
     !refused.any(|refused| is_of(domain, refused)) && !is_of_runtime()
 }

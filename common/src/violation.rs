@@ -175,7 +175,7 @@ impl Violation {
     /// The same violation, reported only if the field at `path` has none of its own. A path in a template
     /// is ignored: its value was checked when the template was stored.
     #[must_use]
-    pub fn given(mut self, path: FieldPath) -> Self {
+    pub fn unless_faulty(mut self, path: FieldPath) -> Self {
         if path.in_template().is_none() {
             self.given.push(path.to_string());
         }

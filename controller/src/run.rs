@@ -189,8 +189,8 @@ impl Parts {
         let begin = async {
             let cluster_uid = self.cluster.uid().await;
             self.caches.wait_until_listed(&synced).await;
-            self.kubevirt.known(&synced).await;
-            self.fleet.known(&synced).await;
+            self.kubevirt.wait_until_listed(&synced).await;
+            self.fleet.wait_until_listed(&synced).await;
             synced.met();
             self.guard.acquired().await;
             cluster_uid

@@ -84,7 +84,7 @@ impl Latencies {
 
 /// What other clients noticed.
 #[derive(Debug, Clone)]
-pub struct Noticed {
+pub struct ClientMeasurements {
     pub binary: Binary,
     pub load: String,
     /// Answers to probes of health and readiness.
@@ -105,7 +105,7 @@ pub async fn notice(
     load: &str,
     span: Duration,
     others: impl Future<Output = Result<()>>,
-) -> Result<Noticed> {
+) -> Result<ClientMeasurements> {
     let (binary, health) = (program.binary(), program.health_address().await?);
     let mut connection = match binary {
         Binary::Webhook => Some(lab.connect_webhook().await?),
@@ -129,7 +129,7 @@ pub async fn notice(
         anyhow::Ok(())
     };
     tokio::try_join!(work, asking)?;
-    Ok(Noticed {
+    Ok(ClientMeasurements {
         binary,
         load: load.to_owned(),
         probes,
@@ -165,7 +165,7 @@ pub async fn under(
     program: &mut ProgramUnderTest,
     load: Load,
     span: Duration,
-) -> Result<Noticed> {
+) -> Result<ClientMeasurements> {
     let probes = program.health_address().await?;
     let metrics = program.metrics_address().await?;
     let mut peers = Vec::new();
@@ -279,7 +279,7 @@ fn memory_limit(binary: Binary) -> Result<u64> {
     limit.with_context(|| format!("{file} has no limit of memory in Mi"))
 }
 
-/// The heading of a table of [`Noticed`].
+/// The heading of a table of [`ClientMeasurements`].
 pub fn heading() -> String {
     format!(
         "{:<18} {:<26} {:>6} {:>8} {:>8} {:>8} {:>8} {:>12}",
@@ -287,7 +287,7 @@ pub fn heading() -> String {
     )
 }
 
-impl fmt::Display for Noticed {
+impl fmt::Display for ClientMeasurements {
     /// A row of the table.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
@@ -317,8 +317,8 @@ impl fmt::Display for Noticed {
 mod tests {
     use super::*;
 
-    fn noticed(reviews: usize) -> Noticed {
-        Noticed {
+    fn noticed(reviews: usize) -> ClientMeasurements {
+        ClientMeasurements {
             binary: Binary::Webhook,
             load: Load::StuckProbes(32).to_string(),
             probes: Latencies(vec![Duration::from_millis(3), Duration::from_millis(1)]),

@@ -1,17 +1,26 @@
-//! A sample of the rules' cases through kubectl, in a cluster with the objects of the tables: the output is compared
-//! literally with the lines of the tables.
+//! The rules' cases in a cluster with the objects of the tables. All are sent to the API server, and its answer is compared
+//! literally with the lines of the tables; so is the output of kubectl for a sample of them that has every code.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::collections::BTreeSet;
+
 use common::code::Code;
+use hyper::{Method, Request, header::CONTENT_TYPE};
+use kube::{
+    Api,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams},
+    client::Body,
+    core::{ApiResource, GroupVersionKind},
+};
 use lab::{
     Kubectl, Lab, Options, Output, ProgramUnderTest, storage_class,
     tables::{self, Case},
 };
 use serde_json::{Value, json};
 
-/// Minimum numbers of cases in the sample.
-const REFUSED_MIN: usize = 50;
-const WARNED_MIN: usize = 10;
+/// Minimum numbers of cases, all and those of the sample that kubectl sends.
+const REFUSED_MIN: [usize; 2] = [450, 150];
+const WARNED_MIN: [usize; 2] = [50, 20];
 
 /// Codes that depend on other Machines and claims of the catalog, or on an address that is derived from the cluster's
 /// uid. Their cases are not in the sample.
@@ -130,13 +139,13 @@ async fn cluster() -> (Lab, ProgramUnderTest) {
 }
 
 /// Every plain case about this cluster that does not depend on third-party objects.
-fn sample() -> Vec<Case> {
+fn plain_cases() -> Vec<Case> {
     let cases = common::rules::FAMILIES
         .into_iter()
         .flat_map(|family| tables::table(family).unwrap());
     let is_reported = |case: &Case, code: &Code| {
-        let mut lines = case.refuses.iter().chain(&case.warns);
-        lines.any(|line| line.ends_with(&format!("[{code}]")))
+        let end = format!("[{code}]");
+        reported(case).any(|line| line.ends_with(&end))
     };
     cases
         .filter(|case| case.is_plain() && case.catalog == "default")
@@ -144,6 +153,23 @@ fn sample() -> Vec<Case> {
         .filter(|case| case.spec["template"] != MISLABELLED)
         .filter(|case| !OF_OTHERS.iter().any(|code| is_reported(case, code)))
         .collect()
+}
+
+fn reported(case: &Case) -> impl Iterator<Item = &String> {
+    case.refuses.iter().chain(&case.warns)
+}
+
+/// The first cases in which a code is refused or warned of, of creations and of updates.
+fn sample(cases: Vec<Case>) -> Vec<Case> {
+    let mut seen = BTreeSet::new();
+    let mut cases = cases;
+    cases.retain(|case| {
+        let codes = reported(case).filter_map(|line| line.rsplit_once('['));
+        let new = codes.map(|(_, code)| (case.old.is_some(), code.to_owned()));
+        // Not `any`, which would stop at the first new one.
+        new.filter(|code| seen.insert(code.clone())).count() > 0
+    });
+    cases
 }
 
 /// The output of kubectl for a refused creation.
@@ -178,91 +204,223 @@ fn refusal(stderr: &str) -> String {
         .collect()
 }
 
-/// What kubectl prints of an object that is accepted. Notes, such as what a Machine was normalized to, are warnings
+/// Whether these are the warnings of an accepted object. Notes, such as what a Machine was normalized to, are warnings
 /// without a code; a table need not have them.
-fn is_warned(case: &Case, stderr: &str) -> bool {
+fn is_warned(case: &Case, warnings: &[String]) -> bool {
     // Almost every case has blank disks only.
     let boot = "[NothingToBoot]";
     let judges_boot = case.warns.iter().any(|line| line.ends_with(boot));
-    let lines = stderr.lines();
-    let lines: Vec<&str> = lines
+    let lines = warnings.iter();
+    let lines: Vec<&String> = lines
         .filter(|line| judges_boot || !line.ends_with(boot))
         .collect();
-    let is_note = |line: &&str| !line.ends_with(']');
-    let reported: Vec<&str> = match &case.notes {
+    let is_note = |line: &&String| !line.ends_with(']');
+    let reported: Vec<&String> = match &case.notes {
         Some(_) => lines,
         None => lines.into_iter().filter(|line| !is_note(line)).collect(),
     };
     let wanted = case.warns.iter().chain(case.notes.iter().flatten());
-    reported
-        .into_iter()
-        .eq(wanted.map(|line| format!("Warning: {line}")))
+    reported.into_iter().eq(wanted)
 }
 
+/// The warnings that kubectl prints.
+fn printed_warnings(stderr: &str) -> Vec<String> {
+    let lines = stderr.lines();
+    let warnings = lines.map(|line| line.strip_prefix("Warning: ").unwrap_or(line));
+    warnings.map(str::to_owned).collect()
+}
+
+/// The field manager of `kubectl apply --server-side`.
+const MANAGER: &str = "kubectl";
+
 const CREATE: &[&str] = &["create", "--dry-run=server", "-f", "-"];
-const APPLY: &[&str] = &["apply", "--server-side", "-f", "-"];
 const UPDATE: &[&str] = &["apply", "--server-side", "--dry-run=server", "-f", "-"];
 
 async fn send(kubectl: &Kubectl, args: &[&str], object: &Value) -> Output {
     kubectl.run_with(args, object.to_string()).await.unwrap()
 }
 
-/// The difference between the output of kubectl for a case and the expected one, if any.
-async fn failure(kubectl: &Kubectl, case: &Case) -> Option<String> {
-    let (output, expected) = match case.old_object() {
-        None => {
-            let output = send(kubectl, CREATE, &case.object()).await;
-            (output, invalid as fn(&Case) -> String)
+/// The answer of the API server to a write.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    warnings: Vec<String>,
+    body: Value,
+}
+
+impl Answer {
+    /// The lines of the faults, as kubectl prints them.
+    fn faults(&self) -> Vec<String> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        if self.body["reason"] == "Invalid" {
+            let causes = self.body["details"]["causes"].as_array();
+            let causes = causes.into_iter().flatten();
+            let line = |it: &Value| format!("{}: {}", text(&it["field"]), text(&it["message"]));
+            return causes.map(line).collect();
         }
-        Some(old) => {
-            let stored = send(kubectl, APPLY, &old).await;
-            assert_eq!(stored.code, 0, "{}: {stored}", case.name);
-            if let Some(status) = case.old.as_ref().and_then(|old| old.status.as_ref()) {
-                let name = old["metadata"]["name"].as_str().unwrap();
-                let status = json!({ "status": status }).to_string();
-                let patch = ["patch", &case.kind, name, "--subresource=status"];
-                let patch = [&patch[..], &["--type=merge", "-p", &status]].concat();
-                kubectl.run(&patch).await.unwrap().ok().unwrap();
-            }
-            let mut new = case.object();
-            new["metadata"]["name"] = old["metadata"]["name"].clone();
-            let output = send(kubectl, UPDATE, &new).await;
-            let name = old["metadata"]["name"].as_str().unwrap();
-            let delete = ["delete", &case.kind, name];
-            kubectl.run(&delete).await.unwrap().ok().unwrap();
-            (output, forbidden as fn(&Case) -> String)
+        let message = text(&self.body["message"]);
+        message.split("\n* ").skip(1).map(str::to_owned).collect()
+    }
+}
+
+/// The text of a header `Warning: 299 - "text"`.
+fn warning_in(header: &str) -> String {
+    let quoted = header.split_once('"').map_or("", |(_, rest)| rest);
+    let quoted = quoted.strip_suffix('"').unwrap_or(quoted);
+    let mut text = String::new();
+    let mut characters = quoted.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => text.extend(characters.next()),
+            other => text.push(other),
         }
-    };
-    let as_expected = if case.refuses.is_empty() {
-        output.code == 0 && is_warned(case, &output.stderr)
+    }
+    text
+}
+
+/// Sends an object to the API server as a dry run, as kubectl does: a creation, or a server-side apply to the object
+/// of this name.
+async fn dry_run(lab: &Lab, kind: &str, object: &Value, name: Option<&str>) -> Answer {
+    let group = GroupVersionKind::gvk("vitistack.io", "v1alpha1", kind);
+    let plural = ApiResource::from_gvk(&group).plural;
+    let namespace = if tables::is_cluster_scoped(kind) {
+        ""
     } else {
-        output.code == 1 && refusal(&output.stderr) == expected(case)
+        "namespaces/default/"
     };
-    (!as_expected).then(|| format!("{}\n{output}\n{case:?}", case.name))
+    let path = format!("/apis/vitistack.io/v1alpha1/{namespace}{plural}");
+    let query = "dryRun=All&fieldValidation=Strict";
+    let (method, uri, content) = match name {
+        None => (Method::POST, format!("{path}?{query}"), "application/json"),
+        Some(name) => (
+            Method::PATCH,
+            format!("{path}/{name}?{query}&fieldManager={MANAGER}&force=true"),
+            "application/apply-patch+yaml",
+        ),
+    };
+    let request = Request::builder().method(method).uri(uri);
+    let request = request.header(CONTENT_TYPE, content);
+    let request = request.body(Body::from(object.to_string().into_bytes()));
+    let response = lab.client().send(request.unwrap()).await.unwrap();
+    let warnings = response.headers().get_all("warning").iter();
+    let warnings = warnings.map(|header| str::from_utf8(header.as_bytes()).unwrap());
+    Answer {
+        status: response.status().as_u16(),
+        warnings: warnings.map(warning_in).collect(),
+        body: serde_json::from_slice(&response.into_body().collect_bytes().await.unwrap()).unwrap(),
+    }
+}
+
+/// Stores the object that a case changes. Returns its name.
+async fn store(lab: &Lab, case: &Case, old: &Value) -> String {
+    let name = old["metadata"]["name"].as_str().unwrap();
+    // As kubectl, which would otherwise be told of fields of another client.
+    let parameters = PatchParams::apply(MANAGER).force();
+    let objects = api(lab, &case.kind);
+    objects
+        .patch(name, &parameters, &Patch::Apply(old))
+        .await
+        .unwrap();
+    if let Some(status) = case.old.as_ref().and_then(|old| old.status.as_ref()) {
+        let patch = Patch::Merge(json!({"status": status}));
+        let parameters = PatchParams::default();
+        objects
+            .patch_status(name, &parameters, &patch)
+            .await
+            .unwrap();
+    }
+    name.to_owned()
+}
+
+/// Why the answers to a case are not those of its table, if they are not: those of the API server, and of kubectl if it is
+/// part of the sample.
+async fn failure(lab: &Lab, kubectl: Option<&Kubectl>, case: &Case) -> Option<String> {
+    let (mut object, mut stored) = (case.object(), None);
+    if let Some(old) = case.old_object() {
+        let name = store(lab, case, &old).await;
+        object["metadata"]["name"] = json!(name);
+        stored = Some(name);
+    }
+    let answer = dry_run(lab, &case.kind, &object, stored.as_deref()).await;
+    let mut wrong = if case.refuses.is_empty() {
+        answer.status >= 300 || !is_warned(case, &answer.warnings)
+    } else {
+        answer.status < 400 || answer.faults() != case.refuses
+    };
+    let mut shown = format!("{answer:?}");
+    if let Some(kubectl) = kubectl {
+        let (arguments, expected) = match stored {
+            None => (CREATE, invalid as fn(&Case) -> String),
+            Some(_) => (UPDATE, forbidden as fn(&Case) -> String),
+        };
+        let output = send(kubectl, arguments, &object).await;
+        wrong |= if case.refuses.is_empty() {
+            output.code != 0 || !is_warned(case, &printed_warnings(&output.stderr))
+        } else {
+            output.code != 1 || refusal(&output.stderr) != expected(case)
+        };
+        shown = format!("{shown}\n{output}");
+    }
+    if let Some(name) = stored {
+        let delete = DeleteParams::default();
+        api(lab, &case.kind).delete(&name, &delete).await.unwrap();
+    }
+    wrong.then(|| format!("{}\n{shown}\n{case:?}", case.name))
+}
+
+fn api(lab: &Lab, kind: &str) -> Api<DynamicObject> {
+    let group = GroupVersionKind::gvk("vitistack.io", "v1alpha1", kind);
+    let resource = ApiResource::from_gvk(&group);
+    let client = lab.client().clone();
+    if tables::is_cluster_scoped(kind) {
+        Api::all_with(client, &resource)
+    } else {
+        Api::namespaced_with(client, "default", &resource)
+    }
 }
 
 #[tokio::test]
-async fn kubectl_prints_the_lines_of_the_tables() {
+async fn the_api_server_and_kubectl_answer_with_the_lines_of_the_tables() {
     let (lab, _webhook) = cluster().await;
     let kubectl = lab.kubectl();
-    let (mut refused, mut warned, mut failures) = (0, 0, vec![]);
-    for case in sample() {
-        match failure(&kubectl, &case).await {
-            Some(failure) => failures.push(failure),
-            None if !case.refuses.is_empty() => refused += 1,
-            None if !case.warns.is_empty() => warned += 1,
-            None => {}
-        }
+    let names = |cases: &[Case]| -> BTreeSet<String> {
+        cases
+            .iter()
+            .map(|case| format!("{}: {}", case.kind, case.name))
+            .collect()
+    };
+    let of_kubectl = names(&sample(plain_cases()));
+    let (mut refused, mut warned, mut failures) = ([0, 0], [0, 0], vec![]);
+    for case in plain_cases() {
+        let is_in_sample = of_kubectl.contains(&format!("{}: {}", case.kind, case.name));
+        let kubectl = Some(&kubectl).filter(|_| is_in_sample);
+        let counts = match failure(&lab, kubectl, &case).await {
+            Some(failure) => {
+                failures.push(failure);
+                continue;
+            }
+            None if !case.refuses.is_empty() => &mut refused,
+            None if !case.warns.is_empty() => &mut warned,
+            None => continue,
+        };
+        counts[0] += 1;
+        counts[1] += usize::from(is_in_sample);
     }
-    println!("{refused} refused, {warned} warned of");
+    println!("{refused:?} refused, {warned:?} warned of: all, and through kubectl");
     assert!(
         failures.is_empty(),
         "{} failures\n{}",
         failures.len(),
         failures.join("\n")
     );
+    let enough = |counts: [usize; 2], least: [usize; 2]| {
+        counts
+            .iter()
+            .zip(least)
+            .all(|(count, least)| *count >= least)
+    };
     assert!(
-        refused >= REFUSED_MIN && warned >= WARNED_MIN,
-        "{refused}, {warned}"
+        enough(refused, REFUSED_MIN) && enough(warned, WARNED_MIN),
+        "{refused:?}, {warned:?}"
     );
 }

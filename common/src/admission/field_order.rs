@@ -81,7 +81,8 @@ pub(super) fn sort(findings: &mut Findings) {
     });
 }
 
-#[cfg(test)]
+// The CRDs have the fields of the API.
+#[cfg(all(test, feature = "kube"))]
 mod tests {
     use super::*;
     use std::collections::BTreeSet;

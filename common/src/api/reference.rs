@@ -14,7 +14,7 @@ pub const REFERENCE_FILE: &str = "README.md";
 pub fn reference(files: &[CrdFile]) -> String {
     let mut out = String::from(
         "# API reference\n\n\
-         Generated from the CustomResourceDefinitions beside this file by `just generate`. The same \
+         Generated from the CustomResourceDefinitions beside this file by `tests/lab generate`. The same \
          texts are shown by `kubectl explain machine.spec`.\n",
     );
     for CrdFile { file, definition } in files {

@@ -16,7 +16,7 @@ use crate::api::left_volumes::KeptVolume;
 
 /// A Machine that asks for a share of the quota.
 #[derive(Clone, Debug)]
-pub struct Asking<'a> {
+pub struct QuotaRequest<'a> {
     /// Its namespace, and its name, which is empty until the API server has generated it.
     pub machine: MachineName<'a>,
     /// The backend that runs it.
@@ -42,7 +42,7 @@ pub fn usage_beside<'h>(
     machines: &Machines,
     claims: &Claims,
     hosts: impl IntoIterator<Item = &'h KeptByNamespace>,
-    asking: &Asking<'_>,
+    asking: &QuotaRequest<'_>,
 ) -> Counted {
     let kept = kept_disks(machines, claims, hosts, asking);
     Counted {
@@ -56,9 +56,9 @@ pub fn kept_disks<'h>(
     machines: &Machines,
     claims: &Claims,
     hosts: impl IntoIterator<Item = &'h KeptByNamespace>,
-    asking: &Asking<'_>,
+    asking: &QuotaRequest<'_>,
 ) -> Counted {
-    let Asking {
+    let QuotaRequest {
         machine,
         backend,
         disks,
@@ -201,8 +201,8 @@ mod tests {
         serde_json::from_value(block).unwrap()
     }
 
-    fn asking<'a>(name: &'a str, backend: Backend, disks: &[&'a str]) -> Asking<'a> {
-        Asking {
+    fn asking<'a>(name: &'a str, backend: Backend, disks: &[&'a str]) -> QuotaRequest<'a> {
+        QuotaRequest {
             machine: machine(name),
             backend,
             disks: disks.to_vec(),

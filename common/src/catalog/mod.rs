@@ -36,7 +36,7 @@ pub use self::excess::{Excess, Resource};
 pub use self::hosts::{HostRow, Need, NetworkRow};
 pub use self::ipam::{Exhausted, Ipam, Reserved, Subnet};
 pub use self::kept::{
-    Asking, Counted, KeptByNamespace, kept_by_namespace, kept_disks, usage_beside,
+    Counted, KeptByNamespace, QuotaRequest, kept_by_namespace, kept_disks, usage_beside,
     usage_of_namespace,
 };
 pub use self::kubevirt::{
@@ -50,7 +50,7 @@ pub use self::nodes::{NodeNeed, NodeRow};
 pub use self::policies::{Bridge, Labels, Limits, Policy, Quota, policies_of, vlan_range};
 pub use self::segments::Segment;
 pub use self::usage::{Usage, amount};
-pub use self::vm_schema::{Misfit, VmSchema};
+pub use self::vm_schema::{SchemaMismatch, VmSchema};
 
 use crate::api::choice::TemplateSource;
 use crate::api::machine::{Cpu, Disk, Memory, Resources};
@@ -149,7 +149,7 @@ pub trait Catalog {
     fn policies(&self, namespace: &str) -> Option<Vec<Arc<Policy>>>;
     /// What the namespace of a Machine uses of its quota without the Machine, with the disks that are kept. Called only
     /// if a policy has a quota.
-    fn usage_beside(&self, asking: &Asking<'_>) -> Counted;
+    fn usage_beside(&self, asking: &QuotaRequest<'_>) -> Counted;
 }
 
 /// The holder of a claim that another Machine's disk would get.
@@ -341,7 +341,7 @@ impl Catalog for StaticCatalog {
         policies_of(self.policies.iter(), self.namespaces.get(namespace))
     }
 
-    fn usage_beside(&self, asking: &Asking<'_>) -> Counted {
+    fn usage_beside(&self, asking: &QuotaRequest<'_>) -> Counted {
         let hosts = self.hosts.iter().map(|host| &host.kept);
         usage_beside(&self.machines, &self.claims, hosts, asking)
     }

@@ -16,7 +16,7 @@ impl fmt::Debug for VmSchema {
 
 /// Why a value does not fit the schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Misfit {
+pub enum SchemaMismatch {
     /// The object has no such field.
     UnknownField {
         /// The name of the field.
@@ -37,7 +37,7 @@ impl VmSchema {
     }
 
     /// Why a field with this path cannot have the value; `None`: it can.
-    pub fn misfit(&self, path: &[&str], value: &Value) -> Option<Misfit> {
+    pub fn mismatch(&self, path: &[&str], value: &Value) -> Option<SchemaMismatch> {
         let mut schema = &self.0;
         for name in path {
             schema = match field(schema, name) {
@@ -51,7 +51,9 @@ impl VmSchema {
         }
         let validator = jsonschema::validator_for(schema).ok()?;
         let mut errors = validator.iter_errors(value);
-        errors.next().map(|error| Misfit::Value(error.to_string()))
+        errors
+            .next()
+            .map(|error| SchemaMismatch::Value(error.to_string()))
     }
 }
 
@@ -82,9 +84,9 @@ fn field<'a>(schema: &'a Value, name: &str) -> Field<'a> {
     }
 }
 
-fn unknown(field: &str, within: String, known: Vec<String>) -> Misfit {
+fn unknown(field: &str, within: String, known: Vec<String>) -> SchemaMismatch {
     let field = field.to_owned();
-    Misfit::UnknownField {
+    SchemaMismatch::UnknownField {
         field,
         within,
         known,
@@ -93,7 +95,7 @@ fn unknown(field: &str, within: String, known: Vec<String>) -> Misfit {
 
 /// The first unknown field of the objects in a value. The schema of a CRD does not refuse them: the API server drops
 /// them instead.
-fn unknown_within(schema: &Value, value: &Value, within: &str) -> Option<Misfit> {
+fn unknown_within(schema: &Value, value: &Value, within: &str) -> Option<SchemaMismatch> {
     match value {
         Value::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
             unknown_within(&schema["items"], item, &format!("{within}[{index}]"))
@@ -132,30 +134,30 @@ mod tests {
                 }}},
             }}}}),
         );
-        let misfit = |path: &[&str], value: Value| schema.misfit(path, &value);
-        assert_eq!(misfit(&["spec", "policy"], json!("auto")), None);
-        assert_eq!(misfit(&["spec", "open", "any", "thing"], json!(1)), None);
-        assert_eq!(misfit(&["spec", "labels", "a"], json!("b")), None);
+        let mismatch = |path: &[&str], value: Value| schema.mismatch(path, &value);
+        assert_eq!(mismatch(&["spec", "policy"], json!("auto")), None);
+        assert_eq!(mismatch(&["spec", "open", "any", "thing"], json!(1)), None);
+        assert_eq!(mismatch(&["spec", "labels", "a"], json!("b")), None);
         let unknown = |field, within: &str, known: &[&str]| {
             let known = known.iter().map(|&it| it.to_owned()).collect();
             Some(unknown(field, within.to_owned(), known))
         };
         assert_eq!(
-            misfit(&["spec", "polici"], json!("auto")),
+            mismatch(&["spec", "polici"], json!("auto")),
             unknown(
                 "polici",
                 "",
                 &["count", "labels", "open", "policy", "rules"]
             )
         );
-        let rules = |value: Value| misfit(&["spec", "rules"], json!([{}, {"match": value}]));
+        let rules = |value: Value| mismatch(&["spec", "rules"], json!([{}, {"match": value}]));
         assert_eq!(rules(json!({"name": "a"})), None);
         assert_eq!(
             rules(json!({"nane": "a"})),
             unknown("nane", "[1].match", &["name"])
         );
-        let wrong = misfit(&["spec", "count"], json!("many"));
-        assert!(matches!(wrong, Some(Misfit::Value(text)) if text.contains("integer")));
-        assert!(misfit(&["spec", "labels", "a"], json!(1)).is_some());
+        let wrong = mismatch(&["spec", "count"], json!("many"));
+        assert!(matches!(wrong, Some(SchemaMismatch::Value(text)) if text.contains("integer")));
+        assert!(mismatch(&["spec", "labels", "a"], json!(1)).is_some());
     }
 }

@@ -8,7 +8,7 @@
 //! A fetch runs on the controller, inside the network of the cluster's operator. A user who may name a URL could
 //! otherwise read what only that network may: metadata services, other tenants' servers, the host itself.
 //!
-//! An own parser: the crate `url` repairs what programs read differently (backslashes, `..`, spaces), so that another text
+//! It has its own parser: the crate `url` repairs what programs read differently (backslashes, `..`, spaces), so that another text
 //! would be fetched than the one that was checked. Here it is refused.
 
 mod addresses;

@@ -141,7 +141,7 @@ fn empty_drives(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings:
     for item in empty {
         let path = item.written_image().path;
         let fault = Violation::new(path, Code::EmptyCdrom, Kind::Required, &detail);
-        findings.deny(fault.given(FieldPath::field("backend")));
+        findings.deny(fault.unless_faulty(FieldPath::field("backend")));
     }
 }
 
@@ -171,7 +171,7 @@ pub(crate) fn cdrom_size(
         let detail =
             "give a size that holds the image, such as '5Gi': it is imported into a volume";
         let fault = Violation::new(leaf.path, Code::CdromSizeRequired, Kind::Required, detail);
-        findings.deny(fault.given(FieldPath::field("backend")));
+        findings.deny(fault.unless_faulty(FieldPath::field("backend")));
     }
     let size = quantities::bytes(leaf, &disks::CAPACITY, findings)?;
     if let Some(least) = least.filter(|least| size < *least) {
@@ -187,7 +187,7 @@ fn storage_class_request<'a>(leaf: Leaf<&'a str>, findings: &mut Findings) -> Cl
     if request == ClassRequest::NoClass {
         let detail = "without a class nothing provisions the volume: name a class, or leave the field out for the default one";
         let fault = Violation::new(leaf.path, Code::EmptyStorageClass, Kind::Invalid, detail);
-        findings.deny(fault.text("").given(FieldPath::field("backend")));
+        findings.deny(fault.text("").unless_faulty(FieldPath::field("backend")));
     }
     request
 }
@@ -265,9 +265,9 @@ fn device_exists(
         let fault = Violation::new(path, code, Kind::Invalid, detail).text(device.as_str());
         let items = 0..merged.cdroms.len();
         let fault = items.fold(fault, |fault, index| {
-            fault.given(FieldPath::item("cdroms", index, ""))
+            fault.unless_faulty(FieldPath::item("cdroms", index, ""))
         });
-        findings.deny(fault.given(FieldPath::field(list)));
+        findings.deny(fault.unless_faulty(FieldPath::field(list)));
     }
 }
 

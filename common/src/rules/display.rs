@@ -107,7 +107,7 @@ fn display(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
             let detail = "KubeVirt's VNC takes no password; RBAC on machines/vnc decides who gets in, a link lets one person in";
             let code = Code::DisplayPasswordNeedsLibvirt;
             let fault = Violation::new(PASSWORD, code, Kind::Forbidden, detail);
-            findings.deny(fault.given(FieldPath::field("backend")));
+            findings.deny(fault.unless_faulty(FieldPath::field("backend")));
         }
     }
     if kind == Some(DisplayType::None) {

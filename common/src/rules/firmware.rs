@@ -184,7 +184,7 @@ pub(super) fn conflict(
     detail: &str,
 ) -> Violation {
     let path = requested.path.or_user_path(against);
-    let fault = Violation::new(path, code, Kind::Invalid, detail).given(against);
+    let fault = Violation::new(path, code, Kind::Invalid, detail).unless_faulty(against);
     if path != requested.path {
         fault.value(shown)
     } else if path == FieldPath::field("os") {
@@ -224,7 +224,7 @@ fn supported_machine_type(
         let detail = "KubeVirt runs pc-q35 only; use that, or set backend: libvirt";
         let code = Code::MachineTypeNeedsLibvirt;
         let fault = Violation::new(leaf.path, code, Kind::Invalid, detail).text(name.as_str());
-        findings.deny(fault.given(FieldPath::field("backend")));
+        findings.deny(fault.unless_faulty(FieldPath::field("backend")));
         return None;
     }
     Some(machine_type)
@@ -253,7 +253,7 @@ fn boot_firmware(
             secure_boot.path
         };
         let fault = conflict(secure_boot, against, "false", code, detail);
-        findings.deny(fault.given(efi.path));
+        findings.deny(fault.unless_faulty(efi.path));
     }
     if is_secure && machine_type == Some(MachineType::Pc) {
         let detail = "Secure Boot needs the machine type pc-q35: set domain.machine.type, or drop secureBoot";

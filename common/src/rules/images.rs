@@ -79,7 +79,7 @@ pub(crate) fn resolved<T: Filled>(item: &Item<'_, T>, backend: Backend, findings
         let code = Code::ImageVolumeNeedsLibvirt;
         let fault = Violation::new(name.path, code, Kind::Invalid, detail);
         let fault = fault.text(name.value.unwrap_or_default());
-        findings.deny(fault.given(FieldPath::field("backend")));
+        findings.deny(fault.unless_faulty(FieldPath::field("backend")));
     }
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn source(
             let detail = "CDI verifies no checksum of a container image; remove it, and put the digest into the url: docker://registry/image@sha256:<digest>";
             let code = Code::InvalidImageChecksum;
             let fault = Violation::new(path, code, Kind::Forbidden, detail);
-            findings.deny(fault.given(FieldPath::field("backend")));
+            findings.deny(fault.unless_faulty(FieldPath::field("backend")));
         } else {
             checksum_form(checksum, has_url, path, findings);
         }
@@ -175,7 +175,7 @@ fn credentials(
         let detail = "CDI would send the credentials to every server that the first one redirects to; set backend: libvirt, or import the image into a claim and name that in persistentVolumeClaim";
         let code = Code::ImageSecretNeedsLibvirt;
         let fault = Violation::new(path, code, Kind::Forbidden, detail);
-        findings.deny(fault.given(FieldPath::field("backend")));
+        findings.deny(fault.unless_faulty(FieldPath::field("backend")));
     }
 }
 
@@ -214,7 +214,7 @@ fn libvirt_volume(
         let detail = "is a volume of a libvirt host; on KubeVirt use url or persistentVolumeClaim, or set backend: libvirt";
         let code = Code::ImageVolumeNeedsLibvirt;
         let fault = Violation::new(path, code, Kind::Invalid, detail).text(volume);
-        findings.deny(fault.given(FieldPath::field("backend")));
+        findings.deny(fault.unless_faulty(FieldPath::field("backend")));
     } else if is_reserved_volume(volume) {
         let detail = "has the form of the names that the controller gives to disks and fetched images, which are no images; copy it to a volume of another name (virsh vol-clone), or name the url";
         let code = Code::ImageVolumeReserved;

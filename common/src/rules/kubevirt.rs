@@ -17,7 +17,7 @@ use super::rule::{Check, Lookup, rules};
 use super::{display, hardware};
 
 rules! {
-    "machine" Check::Lookup(offered), on MACHINES, Always {
+    "machine" Check::Lookup(warn_of_missing_features), on MACHINES, Always {
         Warn KubevirtFeatureMissing = "A field needs a newer KubeVirt, or a feature gate of KubeVirt that is not enabled."
             because "KubeVirt refuses the VirtualMachine, so that the machine is neither created nor changed."
             fix "Leave the field out, or ask an administrator to enable the gate (`spec.configuration.developerConfiguration.featureGates` of the `KubeVirt` object) or to update KubeVirt."
@@ -26,7 +26,11 @@ rules! {
 }
 
 /// Rule [`Code::KubevirtFeatureMissing`]. A field that the stored block has already is not warned about again.
-fn offered(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+fn warn_of_missing_features(
+    lookup: &Lookup<'_>,
+    _: &mut BTreeMap<String, String>,
+    findings: &mut Findings,
+) {
     if lookup.backend != Backend::Kubevirt {
         return;
     }

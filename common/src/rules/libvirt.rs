@@ -78,7 +78,7 @@ fn bound_volumes(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings
             let detail = "a libvirt host cannot use volumes and claims of the cluster; remove it, or use backend: kubevirt";
             let code = Code::VolumeNeedsKubevirt;
             let violation = Violation::new(leaf.path, code, Kind::Forbidden, detail);
-            findings.deny(violation.given(FieldPath::field("backend")));
+            findings.deny(violation.unless_faulty(FieldPath::field("backend")));
         }
     }
 }
@@ -100,7 +100,7 @@ pub(super) fn refuse(
     if lookup.is_on_libvirt() {
         let detail = format!("{why}, or use backend: kubevirt");
         let fault = Violation::new(path, code, Kind::Forbidden, detail);
-        findings.deny(fault.given(FieldPath::field("backend")));
+        findings.deny(fault.unless_faulty(FieldPath::field("backend")));
     }
 }
 
@@ -207,7 +207,7 @@ fn source(image: &Image, at: &dyn Fn(&'static str) -> FieldPath, findings: &mut 
         let detail = "a libvirt host cannot read a PersistentVolumeClaim; use url or volume, or backend: kubevirt";
         let path = at("image.persistentVolumeClaim");
         let fault = Violation::new(path, code, Kind::Invalid, detail).text(claim);
-        findings.deny(fault.given(FieldPath::field("backend")));
+        findings.deny(fault.unless_faulty(FieldPath::field("backend")));
     }
     let container = image
         .url
@@ -216,7 +216,7 @@ fn source(image: &Image, at: &dyn Fn(&'static str) -> FieldPath, findings: &mut 
     if let Some(url) = container {
         let detail = "a libvirt host fetches no container images; use https:// or http://, or backend: kubevirt";
         let fault = Violation::new(at("image.url"), code, Kind::Invalid, detail).text(url);
-        findings.deny(fault.given(FieldPath::field("backend")));
+        findings.deny(fault.unless_faulty(FieldPath::field("backend")));
     }
 }
 
@@ -240,7 +240,7 @@ fn resolved<T: Filled>(item: &Item<'_, T>, findings: &mut Findings) {
     let code = Code::ImageNeedsKubevirt;
     let fault = Violation::new(name.path, code, Kind::Invalid, detail);
     let fault = fault.text(name.value.unwrap_or_default());
-    findings.deny(fault.given(FieldPath::field("backend")));
+    findings.deny(fault.unless_faulty(FieldPath::field("backend")));
 }
 
 /// Rule [`Code::VolumeFieldIgnored`] for every disk.

@@ -299,7 +299,7 @@ fn merged_lists(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
             format!("has {count} items together with the template's; at most {max} are allowed");
         let path = FieldPath::field(list);
         let fault = Violation::new(path, Code::TooMany, Kind::TooMany, detail);
-        findings.deny(fault.given(path));
+        findings.deny(fault.unless_faulty(path));
     }
 }
 

@@ -38,7 +38,7 @@ rules! {
             fix "Name the NetworkConfiguration of the others."
             crd Nothing,
     }
-    "networks" Check::Part(same_network), on MACHINES_AND_TEMPLATES, Always {
+    "networks" Check::Part(warn_of_same_network), on MACHINES_AND_TEMPLATES, Always {
         Warn SameNetworkTwice = "Two network cards are on the same network."
             because "Two cards on one network are rarely meant, and guests route through one of them only."
             fix "Nothing, if it is meant; else name another network."
@@ -312,7 +312,7 @@ fn one_default(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
 }
 
 /// Rule [`Code::SameNetworkTwice`].
-fn same_network(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
+fn warn_of_same_network(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
     let mut seen: BTreeMap<&str, &Item<'_, Network>> = BTreeMap::new();
     for item in &subject.merged.networks {
         let leaf = network_name(item);

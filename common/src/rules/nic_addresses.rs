@@ -40,7 +40,7 @@ rules! {
             fix "Name a NetworkConfiguration that has `ipam` at the card, or leave `ipAddresses` out."
             crd Nothing,
     }
-    "networks" Check::Lookup(given), on MACHINES, Always {
+    "networks" Check::Lookup(check_requested_addresses), on MACHINES, Always {
         Refuse NetworkWithoutIpam = "A network card is given an IP address on a NetworkConfiguration that has no `ipam`."
             because "Prefix and gateway of the address are not known, and nothing keeps another Machine from having it."
             fix "Add `ipam` with the subnet of the address to the NetworkConfiguration, or leave `ipAddresses` out."
@@ -144,7 +144,11 @@ fn invalid(location: Location, text: &str) -> Violation {
 }
 
 /// Compares the addresses with the subnets of their network and with those of other Machines.
-fn given(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+fn check_requested_addresses(
+    lookup: &Lookup<'_>,
+    _: &mut BTreeMap<String, String>,
+    findings: &mut Findings,
+) {
     let cards = lookup.merged.networks.iter();
     for item in cards.filter(|_| is_comparable(lookup)) {
         card(item, lookup, findings);

@@ -8,7 +8,7 @@ use crate::api::choice::Backend;
 use crate::api::machine::{MachineSpec, OpenObject};
 use crate::api::normalized::Normalized;
 use crate::bounds::OVERRIDES_MAX;
-use crate::catalog::{Misfit, Policy};
+use crate::catalog::{Policy, SchemaMismatch};
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::merge_patch;
@@ -16,7 +16,7 @@ use crate::violation::{Findings, Kind, Location, Violation};
 use crate::words::{did_you_mean, nearest_first};
 
 use super::libvirt;
-use super::rule::{Check, Governed, Lookup, Parts, Subject, rules};
+use super::rule::{Check, Lookup, Parts, PolicySubject, Subject, rules};
 
 rules! {
     "overrides" Check::Part(form), on MACHINES, Always {
@@ -234,9 +234,9 @@ fn fits(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Fi
         return;
     };
     for (path, value) in open_values(patch) {
-        let detail = match schema.misfit(&path, value) {
+        let detail = match schema.mismatch(&path, value) {
             None => continue,
-            Some(Misfit::UnknownField {
+            Some(SchemaMismatch::UnknownField {
                 field,
                 within,
                 known,
@@ -252,7 +252,7 @@ fn fits(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Fi
                     "VirtualMachines have no field '{field}' {place}; {nearest}known fields: {known}"
                 )
             }
-            Some(Misfit::Value(text)) => text,
+            Some(SchemaMismatch::Value(text)) => text,
         };
         let code = Code::OverrideDoesNotFit;
         findings.deny(Violation::new(place(&path), code, Kind::Invalid, detail));
@@ -290,7 +290,7 @@ fn permitted(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &m
 }
 
 /// Rule [`Code::OverrideNotAllowed`].
-fn allowed(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+fn allowed(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) {
     let Some(patch) = requested(machine.merged.user()) else {
         return;
     };

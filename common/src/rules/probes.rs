@@ -202,6 +202,6 @@ fn on_pod_network(
         let detail = "a node reaches the guest by the pod network alone, and no network card is on it; add a card without networkName, or probe with guestAgentPing or exec";
         let code = Code::ProbeNeedsPodNetwork;
         let fault = Violation::new(leaf.path, code, Kind::Forbidden, detail);
-        findings.deny(fault.given(FieldPath::field("backend")));
+        findings.deny(fault.unless_faulty(FieldPath::field("backend")));
     }
 }

@@ -245,7 +245,7 @@ fn source_claims(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings
     let field = "image.persistentVolumeClaim";
     for item in &merged.disks {
         let source = item.pick(field, |disk| source_of(disk.image.as_ref()));
-        if !own_copy(item.name(), source, old, machine, findings) {
+        if !check_copy_of_itself(item.name(), source, old, machine, findings) {
             source_claim(source, old, machine.namespace, catalog, findings);
         }
     }
@@ -262,7 +262,7 @@ fn source_of(image: Option<&Image>) -> Option<&str> {
 
 /// Rule [`Code::CopyOfItself`]. Returns whether the source is the claim of the disk itself. The Machine
 /// may have no name yet.
-fn own_copy(
+fn check_copy_of_itself(
     disk: Leaf<&str>,
     source: Leaf<&str>,
     old: Option<&Normalized>,
@@ -280,7 +280,7 @@ fn own_copy(
         let detail =
             "is the claim that this disk itself gets; name another one, or rename the disk";
         let fault = Violation::new(source.path, Code::CopyOfItself, Kind::Invalid, detail);
-        findings.deny(fault.text(claim).given(disk.path));
+        findings.deny(fault.text(claim).unless_faulty(disk.path));
     }
     is_own
 }

@@ -5,9 +5,9 @@
 //! been read so far, and adds its part of the result and its findings:
 //!
 //! ```text
-//! Machine   Decode ─▶ Name ─▶ Template ─▶ Image ─▶ Lookup ─▶ Policy ─▶ Part ─▶ Update ─▶ Creation or Effect
-//!           JSON      name    the pinned  classes   of the    block   refused   warnings
-//!                                                   namespace
+//! Machine   Decode ─▶ Migration ─▶ Name ─▶ Template ─▶ Image ─▶ Lookup ─▶ Policy ─▶ Part ─▶ Update ─▶ Creation or Effect
+//!           JSON      annotations of name    the pinned  classes of the    block    refused   warnings
+//!                     moves                                         namespace
 //! template  Decode ─▶ Name ───────────────────────────────────▶ Part ─▶ Content
 //! network   Decode ─▶ Name ─▶ Network ─▶ NetworkPolicy
 //! others    Decode ─▶ Name ─▶ Host, MachinePolicy or MachineImage
@@ -133,7 +133,7 @@ pub(crate) enum Check {
     /// Warns of a new Machine that is accepted.
     Creation(fn(&Lookup<'_>, &mut Findings)),
     /// Compares a Machine with one policy of its namespace.
-    Policy(fn(&Governed<'_>, &Policy, &mut Findings)),
+    Policy(fn(&PolicySubject<'_>, &Policy, &mut Findings)),
     /// Reads a part of the block.
     Part(fn(&Subject<'_>, &mut Parts, &mut Findings)),
     /// Compares the fields of a template with the catalog.
@@ -295,7 +295,7 @@ pub(crate) struct MigrationRequest<'a> {
 
 /// A Machine in a namespace that policies hold for.
 #[derive(Clone, Copy)]
-pub(crate) struct Governed<'a> {
+pub(crate) struct PolicySubject<'a> {
     pub(crate) merged: &'a Merged<'a>,
     /// Name of the template that the Machine names, if the template exists, and the path that names it.
     pub(crate) template: Option<(&'a str, FieldPath)>,
@@ -413,13 +413,13 @@ pub(crate) struct Parts {
 ///
 /// ```text
 /// rules! {
-///     "family" Check::Part(function) on MACHINES, Always {
+///     "family" Check::Part(function), on MACHINES, Always {
 ///         Refuse CodeName = "What the rule finds."
 ///             because "What would happen without the rule."
 ///             fix "What the author does about it."
 ///             crd All,
 ///     }
-///     "family" Check::Lookup(other) on MACHINES, Update and [CodeOfAnotherRule] {}
+///     "family" Check::Lookup(other), on MACHINES, Update, and [CodeOfAnotherRule] {}
 /// }
 /// ```
 macro_rules! rules {

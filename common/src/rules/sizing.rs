@@ -292,7 +292,7 @@ pub(crate) fn guest_memory(
     if size_at.value.is_none() && merged.is_complete() {
         let detail = "give a size such as '2Gi', or a template that has one";
         let fault = Violation::new(size_at.path, Code::MemoryRequired, Kind::Required, detail);
-        findings.deny(fault.given(FieldPath::TEMPLATE_LABEL));
+        findings.deny(fault.unless_faulty(FieldPath::TEMPLATE_LABEL));
     }
     let size = quantities::bytes(size_at, &MEMORY, findings);
     let max_size = match max_at.value {

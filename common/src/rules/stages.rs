@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::all;
 use super::libvirthosts::intent::HostIntent;
 use super::rule::{
-    Check, Governed, ImageRequest, Lookup, MigrationRequest, ObjectName, Rule, Settings,
+    Check, ImageRequest, Lookup, MigrationRequest, ObjectName, PolicySubject, Rule, Settings,
     TemplateRequest, Update,
 };
 use crate::api::kind::ObjectKind;
@@ -90,7 +90,7 @@ pub(crate) fn look_up(
 
 /// Compares a Machine with the policies of its namespace.
 pub(crate) fn check_policies(
-    machine: &Governed<'_>,
+    machine: &PolicySubject<'_>,
     policies: &[Arc<Policy>],
     findings: &mut Findings,
 ) {

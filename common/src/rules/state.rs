@@ -121,7 +121,7 @@ fn efi_state(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) 
         };
         let code = Code::PersistentNeedsEfi;
         let fault = firmware::conflict(persistent, against, "false", code, detail);
-        findings.deny(fault.given(efi.path));
+        findings.deny(fault.unless_faulty(efi.path));
     }
     if let Some(firmware) = &mut parts.firmware
         && efi.value == Some(true)

@@ -17,7 +17,7 @@ fn many(item: &Value) -> Value {
     vec![item.clone(); MANY].into()
 }
 
-/// Changes to sound objects, and the lists that each makes too long.
+/// Changes to valid objects, and the lists that each makes too long.
 fn overlong() -> Vec<(ObjectKind, Value, Vec<&'static str>)> {
     let vlans = json!({"name": "br0", "type": "ovs", "source": "br 0", "vlans": many(&json!(0))});
     let crowded = json!({"type": "vxlan", "vlans": vec![0; 600]});
@@ -57,9 +57,9 @@ fn a_list_that_is_too_long_is_reported_in_an_answer_of_bounded_size() {
         let mut spec = corpus::base(kind).clone();
         merge_patch(&mut spec, &patch);
         let object = object(kind, &json!({}), &spec);
-        let sound = corpus::sound(kind);
+        let valid = corpus::valid(kind);
         // The stored object may have the same long lists.
-        for old in [None, Some(&sound), Some(&object)] {
+        for old in [None, Some(&valid), Some(&object)] {
             let verdict = ReviewContext::of(kind, old).review(Stage::Mutate, &object);
             let reported = fields_and_codes(&verdict);
             let warnings = verdict.findings.warnings.iter();

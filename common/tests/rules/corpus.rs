@@ -89,7 +89,7 @@ pub(crate) fn variations(kind: ObjectKind) -> &'static [Variation] {
 }
 
 /// The valid object of a kind.
-pub(crate) fn sound(kind: ObjectKind) -> Value {
+pub(crate) fn valid(kind: ObjectKind) -> Value {
     object(kind, &json!({}), base(kind))
 }
 
@@ -101,7 +101,7 @@ enum Target {
 }
 
 impl Target {
-    fn of(at: &str, sound: &Value, changed: &Value) -> Self {
+    fn of(at: &str, valid: &Value, changed: &Value) -> Self {
         match at {
             "" => Self::Whole("spec"),
             "metadata" => Self::Whole("metadata"),
@@ -112,7 +112,7 @@ impl Target {
                     "storage" => "storageClass",
                     _ => "name",
                 };
-                let known = items(sound).iter().position(|item| item[key] == name);
+                let known = items(valid).iter().position(|item| item[key] == name);
                 Self::Item {
                     list: list.to_owned(),
                     index: known.unwrap_or_else(|| items(changed).len()),
@@ -248,14 +248,14 @@ pub(crate) struct Faulty {
 }
 
 /// Applies faults to a valid object.
-pub(crate) fn with_faults(sound: &Value, all: &[&Fault]) -> Faulty {
+pub(crate) fn with_faults(valid: &Value, all: &[&Fault]) -> Faulty {
     let mut faulty = Faulty {
-        object: sound.clone(),
+        object: valid.clone(),
         on_create: Violations::new(),
         on_update: Violations::new(),
     };
     for fault in all {
-        let target = Target::of(&fault.at, sound, &faulty.object);
+        let target = Target::of(&fault.at, valid, &faulty.object);
         target.patch(&mut faulty.object, &fault.patch);
         let refused = |codes: &Codes| -> Violations {
             let refused = fault.refused.iter().chain(codes);
@@ -271,10 +271,10 @@ pub(crate) fn with_faults(sound: &Value, all: &[&Fault]) -> Faulty {
 }
 
 /// Applies variations to a valid object.
-pub(crate) fn varied(sound: &Value, variations: &[&Variation]) -> Value {
-    let mut varied = sound.clone();
+pub(crate) fn varied(valid: &Value, variations: &[&Variation]) -> Value {
+    let mut varied = valid.clone();
     for variation in variations {
-        let target = Target::of(&variation.at, sound, &varied);
+        let target = Target::of(&variation.at, valid, &varied);
         target.patch(&mut varied, &variation.patch);
     }
     spell_out(&mut varied);

@@ -99,8 +99,8 @@ fn combinations(faults: &[Fault]) -> [Vec<Vec<&Fault>>; 3] {
 fn every_fault_is_reported_alone_and_with_independent_others() {
     let mut cases = 0;
     for kind in KINDS {
-        let sound = corpus::sound(kind);
-        let stored = ReviewContext::of(kind, None).admit(&sound).unwrap().stored;
+        let valid = corpus::valid(kind);
+        let stored = ReviewContext::of(kind, None).admit(&valid).unwrap().stored;
         for (size, combinations) in (1..).zip(combinations(corpus::faults(kind))) {
             // There are many pairs: a creation is tested in one stage and an update in the other.
             let stages = match size {
@@ -108,7 +108,7 @@ fn every_fault_is_reported_alone_and_with_independent_others() {
                 _ => [BOTH, BOTH],
             };
             let failures: Vec<String> = in_parallel(&combinations, |faults| {
-                let failures = failures(kind, &stored, &with_faults(&sound, faults), stages);
+                let failures = failures(kind, &stored, &with_faults(&valid, faults), stages);
                 let what: Vec<_> = faults.iter().map(|fault| fault.name()).collect();
                 let named = |failure| format!("{}\n  {failure}", what.join("\n"));
                 failures.into_iter().map(named).collect::<Vec<_>>()
@@ -131,13 +131,13 @@ fn every_fault_is_reported_alone_and_with_independent_others() {
     assert!(cases >= CASES_MIN);
 }
 
-/// The sound Machine with its lists in another order.
+/// The valid Machine with its lists in another order.
 fn reordered() -> impl Strategy<Value = Value> {
-    let sound = corpus::sound(ObjectKind::Machine);
-    let list = |list: &str| Just(sound["spec"][list].as_array().unwrap().clone()).prop_shuffle();
+    let valid = corpus::valid(ObjectKind::Machine);
+    let list = |list: &str| Just(valid["spec"][list].as_array().unwrap().clone()).prop_shuffle();
     let lists = LISTS.map(list);
     lists.prop_map(move |lists| {
-        let mut object = sound.clone();
+        let mut object = valid.clone();
         for (name, list) in LISTS.into_iter().zip(lists) {
             object["spec"][name] = list.into();
         }
@@ -148,7 +148,7 @@ fn reordered() -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn any_independent_faults_are_all_reported_in_any_order_of_lists(
-        sound in reordered(),
+        valid in reordered(),
         order in Just(Vec::from_iter(corpus::faults(ObjectKind::Machine))).prop_shuffle(),
         count in 1_usize..40,
     ) {
@@ -158,8 +158,8 @@ proptest! {
                 faults.push(fault);
             }
         }
-        let stored = ReviewContext::of(ObjectKind::Machine, None).admit(&sound).unwrap().stored;
-        let failures = failures(ObjectKind::Machine, &stored, &with_faults(&sound, &faults), [BOTH, BOTH]);
+        let stored = ReviewContext::of(ObjectKind::Machine, None).admit(&valid).unwrap().stored;
+        let failures = failures(ObjectKind::Machine, &stored, &with_faults(&valid, &faults), [BOTH, BOTH]);
         prop_assert!(failures.is_empty(), "{}", failures.join("\n"));
     }
 }

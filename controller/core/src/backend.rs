@@ -55,7 +55,7 @@ pub trait Backend: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<Written>, Failed>> + Send;
 
     /// What the status reports while an action has been waiting for its result for
-    /// [`PATIENCE`](crate::reconcile::PATIENCE); `None`: nothing, the action may take that long.
+    /// [`RESULT_TIMEOUT`](crate::reconcile::RESULT_TIMEOUT); `None`: nothing, the action may take that long.
     fn unanswered(action: &Self::Action) -> Option<Refusal> {
         let _ = action;
         None
@@ -76,7 +76,7 @@ pub trait Act: fmt::Display + Clone + Send + Sync {
 
     /// Whether the action only switches the guest on or off. Such actions are carried out even if another action of the
     /// plan was refused.
-    fn is_switch(&self) -> bool;
+    fn is_power_action(&self) -> bool;
 }
 
 /// Whether a plan may give a Machine more vCPUs, memory or storage than it has.

@@ -120,7 +120,12 @@ impl Caches {
         });
         let others: Vec<_> = others.collect();
         let networks = &self.networks;
-        conflicts(machine, cluster, &others, &Wiring { networks, hosts })
+        conflicts(
+            machine,
+            cluster,
+            &others,
+            &NetworksOfHosts { networks, hosts },
+        )
     }
 
     /// The MachineImages that disks and CD-ROM drives of a Machine name and that have another source now, by name.
@@ -163,12 +168,12 @@ impl Caches {
 }
 
 /// What the caches know of networks.
-struct Wiring<'a> {
+struct NetworksOfHosts<'a> {
     networks: &'a Cache<Network>,
     hosts: &'a dyn Fn() -> Vec<Vec<HostNetwork>>,
 }
 
-impl Segments for Wiring<'_> {
+impl Segments for NetworksOfHosts<'_> {
     fn network(&self, namespace: &str, name: &str) -> Option<NetworkRow> {
         let network = self.networks.get(namespace, name)?;
         Some(network.spec.clone().into())

@@ -58,7 +58,7 @@ impl From<Fault> for Outcome {
 
 impl Outcome {
     /// Records a fault, if there is one and none was recorded before.
-    pub fn worsen(&mut self, fault: impl Into<Option<Fault>>) {
+    pub fn record_first(&mut self, fault: impl Into<Option<Fault>>) {
         self.fault = self.fault.take().or(fault.into());
     }
 }

@@ -1,7 +1,7 @@
 //! What has to be true right before an action takes effect: one table for both backends.
 //!
 //! A plan is made from caches and from the last answer of a host. Before its actions take effect a user may restore
-//! a backup, start a guest or acquire the Lease. So the code that performs an effect checks these preconditions
+//! a backup or start a guest, or another replica may acquire the Lease. So the code that performs an effect checks these preconditions
 //! itself, as late as it can. That shortens the window of the race but does not close it. An action that comes too
 //! late is harmless because it names the uid, the resourceVersion, the domain metadata or a volume name that is never
 //! used twice.

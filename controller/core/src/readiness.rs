@@ -12,7 +12,7 @@ use common::api::machine::Probe;
 
 /// An agent that does not answer is asked again after so many times the time that it took, once its guest is not ready: all
 /// agents of a host share a connection, of which it then uses a tenth at most.
-const REST: u32 = 10;
+const AGENT_PAUSE_FACTOR: u32 = 10;
 
 /// When and how often a guest is probed, and how many results in a row decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +117,9 @@ impl Attempts {
         }
         let rests = !succeeded && !self.is_ready;
         let pause = if rests {
-            self.timing.period.max(took.saturating_mul(REST))
+            self.timing
+                .period
+                .max(took.saturating_mul(AGENT_PAUSE_FACTOR))
         } else {
             self.timing.period.max(took)
         };

@@ -46,7 +46,7 @@ const SETTLED_INTERVAL: Duration = Duration::from_mins(10);
 const REOBSERVE: Duration = Duration::from_secs(1);
 
 /// An action without a result for this long is reported, if the backend says as what.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+pub const RESULT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What all passes share.
 pub struct Context {
@@ -314,7 +314,7 @@ async fn pass<B: Backend>(
                 metrics::refused();
                 let mut replanned = plan(&machine, Some(&failure.refusal()));
                 // The rest of the plan waits for the refused action, but the guest can still be switched on and off.
-                replanned.actions.retain(B::Action::is_switch);
+                replanned.actions.retain(B::Action::is_power_action);
                 replanned.finalizer = None;
                 let switched = carry_out(backend, &mut machine, &replanned, &plan, context).await;
                 if let Err(not_switched) = &switched {
@@ -351,7 +351,7 @@ async fn carry_out<B: Backend>(
                 .map_err(failed)?,
             Step::Act(action) => {
                 let mut applied = pin!(backend.apply(machine, action));
-                let result = if let Ok(result) = timeout(PATIENCE, &mut applied).await {
+                let result = if let Ok(result) = timeout(RESULT_TIMEOUT, &mut applied).await {
                     result
                 } else {
                     if let Some(refusal) = B::unanswered(action) {

@@ -43,7 +43,7 @@ impl KubeVirtCaches {
 
     /// Waits until every kind has been listed or is known not to be served. Reports on `synced` which kind it waits
     /// for.
-    pub async fn known(&self, synced: &Check) {
+    pub async fn wait_until_listed(&self, synced: &Check) {
         let waits = |kind: &str| synced.missing(format!("no list of {kind} yet"));
         waits("VirtualMachines");
         self.vms.wait_until_listed().await;

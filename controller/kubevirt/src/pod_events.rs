@@ -21,7 +21,7 @@ use kube::api::ListParams;
 
 use crate::caches::KubeVirtCaches;
 use crate::objects::Instance;
-use crate::plan::{Observed, POD_PATIENCE, PodWarning};
+use crate::plan::{Observed, POD_START_TIMEOUT, PodWarning};
 
 /// Most events that are read. The node repeats an event with a count, so a pod has a handful.
 const EVENTS_MAX: u32 = 100;
@@ -65,7 +65,7 @@ fn is_overdue(instance: &Instance, now: Timestamp) -> bool {
     let since = scheduling.find_map(|it| it.phase_transition_timestamp.as_ref());
     since.is_none_or(|since| {
         let waited = Duration::try_from(now.duration_since(since.0)).unwrap_or_default();
-        waited >= POD_PATIENCE
+        waited >= POD_START_TIMEOUT
     })
 }
 

@@ -28,7 +28,7 @@ use crate::Libvirt;
 use crate::access;
 use crate::access::fake::FakeLibvirt;
 use crate::access::{AccessError, Connection, Connector as _, Target, VolumeKey};
-use crate::apply::moving::prove;
+use crate::apply::moving::verify_volumes;
 use crate::apply::{Job, act};
 use crate::capacity::UNLIMITED;
 use crate::guard::Guard;
@@ -450,14 +450,14 @@ impl Environment {
             Action::MoveTo {
                 record, volumes, ..
             } => {
-                prove(&mut *self.other_connection()?, volumes)?;
+                verify_volumes(&mut *self.other_connection()?, volumes)?;
                 let machine = self.machine_mut();
                 machine.status.host.clone_from(&record.node);
                 machine.status.last_migration = Some(record.clone());
                 Ok(())
             }
             Action::Leave { volumes, .. } => {
-                prove(&mut *self.other_connection()?, volumes)?;
+                verify_volumes(&mut *self.other_connection()?, volumes)?;
                 self.on_host(action)
             }
             Action::RecordKept { volumes, .. } => {

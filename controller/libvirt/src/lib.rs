@@ -90,7 +90,7 @@ impl Fleet {
 
     /// Waits until LibvirtHosts have been listed, or are known not to be served; reports on `synced` that it
     /// waits for that.
-    pub async fn known(&self, synced: &Check) {
+    pub async fn wait_until_listed(&self, synced: &Check) {
         synced.missing("no list of LibvirtHosts yet");
         self.objects.wait_until_listed().await;
     }

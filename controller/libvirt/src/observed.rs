@@ -170,7 +170,7 @@ impl HostView {
 
 impl HostView {
     /// What the domain of the Machine has now, or will have at its next start.
-    pub(crate) fn keeps(&self) -> HostResources {
+    pub(crate) fn size_now_or_after_restart(&self) -> HostResources {
         let guest = self.guest.as_ref();
         let defined = guest.and_then(|guest| guest.defined.as_ref());
         larger(self.size(), defined.map_or(NO_RESOURCES, size_of))

@@ -98,7 +98,7 @@ impl Load {
 
 /// Number, duration and concurrency of the measurements.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Effort {
+pub(crate) struct LoadParameters {
     /// How often each request is measured.
     pub(crate) rounds: u32,
     /// The duration of one measurement.
@@ -127,7 +127,7 @@ pub(crate) struct Figures {
 
 /// Measures all requests alternately, so that other work of the machine affects all of them alike. The rates of
 /// the others are compared with that of the first one.
-pub(crate) async fn measure(requests: &[Request], effort: Effort) -> Result<Vec<Figures>> {
+pub(crate) async fn measure(requests: &[Request], effort: LoadParameters) -> Result<Vec<Figures>> {
     for request in requests {
         // Warm up: the first responses of a process are slower than all later ones.
         request.load(1, effort.span / 4).await?;

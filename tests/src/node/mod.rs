@@ -23,7 +23,7 @@ mod requirements;
 
 pub use cluster::Cluster;
 pub use images::{IMAGE, IMAGE_VERSIONS, archive};
-pub use namespaces::{Enclosed, Output, is_enclosed, remove_leftovers};
+pub use namespaces::{Output, ProcessInNamespaces, is_enclosed, remove_leftovers};
 pub use network::{ADDRESS, NODES, client};
 pub use programs::Node;
 pub use requirements::{prepare, requirements};

@@ -83,20 +83,20 @@ pub(super) fn cgroup() -> Result<String> {
 pub enum Output {
     /// Where that of the enclosing program goes.
     Shown,
-    /// To a log that [`Enclosed::log`] reads.
+    /// To a log that [`ProcessInNamespaces::log`] reads.
     Logged,
 }
 
 /// The program in the namespaces. Dropping this ends it, and everything that it has started.
 #[derive(Debug)]
-pub struct Enclosed {
+pub struct ProcessInNamespaces {
     // Dropped in this order.
     process: Process,
     _cgroup: Cgroup,
     folder: Folder,
 }
 
-impl Enclosed {
+impl ProcessInNamespaces {
     /// A folder for files that are made before the program is started, such as images.
     pub(super) fn folder() -> Result<Folder> {
         let folder = Folder::new()?;

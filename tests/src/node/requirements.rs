@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 use super::{
     containerd::CNI_PLUGINS,
     images,
-    namespaces::{Enclosed, Output},
+    namespaces::{Output, ProcessInNamespaces},
 };
 use crate::{
     Binary,
@@ -54,12 +54,12 @@ async fn check() -> Result<Result<(), Missing>> {
 
 /// Finds or builds everything that needs the internet, makes the images, and starts this program again in namespaces, where
 /// there is no internet.
-pub async fn prepare(arguments: &[&str], output: Output) -> Result<Enclosed> {
+pub async fn prepare(arguments: &[&str], output: Output) -> Result<ProcessInNamespaces> {
     Tools::ensure().await?;
     NodeTools::ensure().await?;
     tools::helm().await?;
     Binary::Webhook.path().await?;
-    let folder = Enclosed::folder()?;
+    let folder = ProcessInNamespaces::folder()?;
     images::make(&folder).await?;
-    Enclosed::start(folder, arguments, output)
+    ProcessInNamespaces::start(folder, arguments, output)
 }

@@ -32,7 +32,7 @@ const VIRT_API: &str = "virt-api";
 const CONFIGURATION: &str = "virt-api-validator";
 
 /// An answer that takes longer is not one of the API server alone.
-const PATIENCE: Duration = Duration::from_secs(1);
+const RESULT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How virt-api's admission of VirtualMachines answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,7 +146,7 @@ impl Simulator {
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
             "metadata": {"generateName": "probe-"}, "spec": spec,
         }))?;
-        match timeout(PATIENCE, machines.create(&parameters, &probe)).await {
+        match timeout(RESULT_TIMEOUT, machines.create(&parameters, &probe)).await {
             Err(_) => Ok(Admission::Hangs),
             Ok(Ok(_)) => Ok(Admission::Answers),
             Ok(Err(kube::Error::Api(status))) if status.code == 500 => Ok(Admission::IsAway),

@@ -20,7 +20,7 @@ use super::{cargo, command, say, status, step, succeed};
 use crate::bench::{
     echo::Echo,
     fleet::Fleet,
-    load::{Effort, measure},
+    load::{LoadParameters, measure},
     report::Report,
     setup::{Setup, Size},
     slow_images,
@@ -29,7 +29,7 @@ use crate::bench::{
 /// Numbers of clients: one, for the latency of a single user, up to more than the API servers of a cluster open.
 const CLIENTS: [usize; 3] = [1, 8, 64];
 
-const FULL: Effort = Effort {
+const FULL: LoadParameters = LoadParameters {
     rounds: 15,
     span: Duration::from_millis(400),
     clients: CLIENTS,
@@ -45,7 +45,7 @@ const FULL_SIZES: [Size; 2] = [
     },
 ];
 
-const QUICK: Effort = Effort {
+const QUICK: LoadParameters = LoadParameters {
     rounds: 3,
     span: Duration::from_millis(100),
     clients: CLIENTS,

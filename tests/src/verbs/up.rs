@@ -6,7 +6,7 @@ use anyhow::{Result, bail, ensure};
 use lab::{
     Lab, Scenario,
     libvirt::Libvirt,
-    node::{self, Enclosed, Output},
+    node::{self, Output, ProcessInNamespaces},
     tools::Tools,
 };
 use tokio::time::sleep;
@@ -102,7 +102,7 @@ async fn run_enclosed() -> Result<ExitCode> {
     }
 }
 
-async fn invitation_to_node(enclosed: &Enclosed, kubeconfig: &Path) -> Result<String> {
+async fn invitation_to_node(enclosed: &ProcessInNamespaces, kubeconfig: &Path) -> Result<String> {
     let tools = Tools::ensure().await?;
     Ok(format!(
         "

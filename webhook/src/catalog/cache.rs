@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use common::catalog::{
-    Asking, Catalog, ClaimHolder, ClaimUser, Claims, Counted, HostRow, ImageRow, KubevirtRow,
-    MachineName, Machines, NetworkRow, NodeNeed, VmSchema,
+    Catalog, ClaimHolder, ClaimUser, Claims, Counted, HostRow, ImageRow, KubevirtRow, MachineName,
+    Machines, NetworkRow, NodeNeed, QuotaRequest, VmSchema,
 };
 use common::catalog::{Labels, OtherCard, Policy, StorageClassRow, TemplateRow};
 use common::catalog::{claim_holder, has_claim, policies_of, usage_beside};
@@ -195,7 +195,7 @@ impl Catalog for Cache {
     fn policies(&self, namespace: &str) -> Option<Vec<Arc<Policy>>> {
         self.policies_with(self.namespaces.read().get(namespace))
     }
-    fn usage_beside(&self, asking: &Asking<'_>) -> Counted {
+    fn usage_beside(&self, asking: &QuotaRequest<'_>) -> Counted {
         let (machines, claims, hosts) =
             (self.machines.read(), self.claims.read(), self.hosts.read());
         let hosts = hosts.values().map(|host| &host.kept);

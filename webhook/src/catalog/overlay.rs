@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use common::catalog::{
-    Asking, Catalog, ClaimHolder, ClaimUser, Counted, HostRow, ImageRow, KubevirtRow, MachineName,
-    NetworkRow, NodeNeed, VmSchema,
+    Catalog, ClaimHolder, ClaimUser, Counted, HostRow, ImageRow, KubevirtRow, MachineName,
+    NetworkRow, NodeNeed, QuotaRequest, VmSchema,
 };
 use common::catalog::{Labels, OtherCard, Policy, StorageClassRow, TemplateRow};
 use common::mac::Mac;
@@ -178,7 +178,7 @@ impl Catalog for Overlay<'_> {
             self.cache.policies_with(labels)
         })
     }
-    fn usage_beside(&self, asking: &Asking<'_>) -> Counted {
+    fn usage_beside(&self, asking: &QuotaRequest<'_>) -> Counted {
         self.cache.usage_beside(asking)
     }
 }

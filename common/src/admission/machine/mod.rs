@@ -21,7 +21,7 @@ use crate::catalog::{Catalog, MachineName};
 use crate::normalize::{
     LeftToBackend, Pins, TemplateChoice, device_kinds, disks_without_serial, merge,
 };
-use crate::rules::rule::{Governed, Lookup, TemplateRequest};
+use crate::rules::rule::{Lookup, PolicySubject, TemplateRequest};
 use crate::rules::{self, Settings};
 use crate::violation::{Findings, Warning};
 use kept::{KeptChoices, KeptPins, images, kept_choices, kept_pin, known_template};
@@ -290,7 +290,7 @@ fn resolve(
         annotation_keys: rules::annotation_keys(&policies),
     };
     let named = intent.template();
-    let governed = Governed {
+    let governed = PolicySubject {
         merged: &merged,
         template: named.filter(|_| template != TemplateChoice::Unknown),
         backend,

@@ -28,7 +28,7 @@ pub struct Display {
     /// Model of the graphics card, `none` without one.
     pub video: String,
     /// The password in effect; only of a running guest.
-    pub password: Option<PasswordMark>,
+    pub password: Option<AppliedPassword>,
 }
 
 /// Where a screen can be reached.
@@ -47,14 +47,14 @@ pub enum Screen {
 /// could be guessed from a digest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct PasswordMark {
+pub struct AppliedPassword {
     /// Name of the Secret in the Machine's namespace.
     pub secret: String,
     /// resourceVersion of the Secret, which no two states of Secrets have in common.
     pub version: String,
 }
 
-impl PasswordMark {
+impl AppliedPassword {
     /// The element without a prefix, for `virDomainSetMetadata`, which adds the prefix itself.
     pub fn xml(&self) -> String {
         let json = serde_json::to_string(self).unwrap_or_default();
@@ -116,7 +116,7 @@ impl Display {
                 Some(Some(path)) => Screen::Socket(path),
             },
             video: video.unwrap_or(NO_VIDEO).to_owned(),
-            password: find(root, &["metadata"]).and_then(PasswordMark::find_in),
+            password: find(root, &["metadata"]).and_then(AppliedPassword::find_in),
         }
     }
 

@@ -11,7 +11,7 @@
 //! shows them in lower case and without the version, so it finds the files through both trees. No time is
 //! written: the same files give the same bytes.
 //!
-//! An own writer, because hadris-iso 2.0, the only crate that writes ISO 9660 with Joliet, stamps images
+//! It is our own writer, because hadris-iso 2.0, the only crate that writes ISO 9660 with Joliet, stamps images
 //! with the current time and brings 44 packages, and Linux refuses FAT with the usual 512-byte sectors on
 //! a CD-ROM drive.
 

@@ -37,7 +37,9 @@ pub use crate::api::choice::{CpuMode, VolumeFormat};
 pub use build::{DomainInput, domain};
 pub use devices::{Address, Controller, Disk, Nic, NicAttachment, NicSource, PoolVolume, UNTAGGED};
 pub use differences::{Difference, LiveUpdate};
-pub use display::{DISPLAY_KEY, DISPLAY_URI, Display, PasswordMark, Screen, screen_with_password};
+pub use display::{
+    AppliedPassword, DISPLAY_KEY, DISPLAY_URI, Display, Screen, screen_with_password,
+};
 pub use domain::{Domain, VirtType};
 pub use host_device::{HostDevice, pci_devices};
 pub use identity::{

@@ -198,14 +198,14 @@ fn answer_file(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: 
         if is_given {
             let detail = "cloudInit.sysprep is an answer file in place of all data for cloud-init; drop one of the two";
             let (code, path) = (Code::SysprepExclusive, FieldPath::field(other));
-            findings.deny(Violation::new(path, code, Kind::Forbidden, detail).given(field));
+            findings.deny(Violation::new(path, code, Kind::Forbidden, detail).unless_faulty(field));
         }
     }
     if !guest_os::is_windows(merged) && merged.is_complete() {
         let detail = "only Windows Setup reads an answer file; set os: windows, or drop sysprep";
         let code = Code::SysprepNeedsWindows;
         let fault = Violation::new(field, code, Kind::Forbidden, detail);
-        findings.deny(fault.given(guest_os::family(merged).path));
+        findings.deny(fault.unless_faulty(guest_os::family(merged).path));
     }
 }
 

@@ -80,7 +80,7 @@ fn existing_disks(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findi
     for item in &merged.disks {
         let leaf = source(item, backend);
         if leaf.value.is_none() {
-            own_disk(item, findings);
+            check_not_shareable(item, findings);
             continue;
         }
         let disk = existing_disk(merged, (item, leaf), backend, pins, findings);
@@ -93,7 +93,7 @@ fn existing_disks(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findi
 }
 
 /// Rule [`Code::ShareableNeedsExistingDisk`].
-fn own_disk(item: &Item<'_, Disk>, findings: &mut Findings) {
+fn check_not_shareable(item: &Item<'_, Disk>, findings: &mut Findings) {
     let leaf = shareable(item);
     if leaf.value == Some(true) {
         let detail = "the volume of this disk is the Machine's own; drop it, or name a ReadWriteMany claim in claimName";
@@ -197,5 +197,7 @@ fn beside(source: Leaf<&str>, field: FieldPath) -> Violation {
     };
     let code = Code::ExistingDiskHasFields;
     let fault = Violation::new(field, code, Kind::Forbidden, detail);
-    fault.given(source.path).given(FieldPath::field("backend"))
+    fault
+        .unless_faulty(source.path)
+        .unless_faulty(FieldPath::field("backend"))
 }

@@ -5,7 +5,7 @@
 //! earlier releases stay as they are. It has no position in the boot order, because the number of another device would
 //! change with it, which KubeVirt takes over at a restart only.
 //!
-//! Media are other: KubeVirt puts those that a guest starts with into their drives before it starts the guest, and a drive
+//! Media are handled differently: KubeVirt puts those that a guest starts with into their drives before it starts the guest, and a drive
 //! stays where it is, with its position in the boot order, while its medium changes. So every drive that a guest starts with
 //! is one whose media change while it runs. KubeVirt adds no drive to a running guest, and would refuse every change of its
 //! volumes while a medium waits for such a drive: one that is added to a running machine becomes one when the Machine is

@@ -121,7 +121,7 @@ fn unique_volumes(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings)
             let fault =
                 Violation::new(leaf.path.or_user_path(other), code, Kind::Duplicate, detail)
                     .text(volume);
-            findings.deny(fault.given(FieldPath::field("backend")));
+            findings.deny(fault.unless_faulty(FieldPath::field("backend")));
         }
     }
 }
@@ -175,7 +175,7 @@ fn removed_is_there(merged: &Merged<'_>, name: &str, path: FieldPath, findings: 
         }
     };
     let fault = Violation::new(path, Code::RemovedDiskNotFound, Kind::NotFound, detail);
-    findings.deny(fault.text(name).given(FieldPath::TEMPLATE_LABEL));
+    findings.deny(fault.text(name).unless_faulty(FieldPath::TEMPLATE_LABEL));
 }
 
 fn first_field_beside_remove(disk: &Disk) -> Option<&'static str> {

@@ -333,7 +333,11 @@ pub(crate) fn size(
         let detail = "give a size such as '20Gi'";
         let fault = Violation::new(leaf.path, Code::DiskSizeRequired, Kind::Required, detail);
         let removed = item.pick("remove", |disk| disk.remove).path;
-        findings.deny(fault.given(removed).given(FieldPath::TEMPLATE_LABEL));
+        findings.deny(
+            fault
+                .unless_faulty(removed)
+                .unless_faulty(FieldPath::TEMPLATE_LABEL),
+        );
     }
     let size = quantities::bytes(leaf, &CAPACITY, findings)?;
     let Some(least) = least.filter(|least| size < *least) else {

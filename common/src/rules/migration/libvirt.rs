@@ -78,7 +78,11 @@ pub fn obstacle<'k>(
 }
 
 /// Fails with what a host lacks that does not share the storage of every disk.
-pub fn check_shares(block: &Normalized, here: &Shared, there: &Shared) -> Result<(), String> {
+pub fn check_shared_storage(
+    block: &Normalized,
+    here: &Shared,
+    there: &Shared,
+) -> Result<(), String> {
     let mut classes = block.disks.iter().map(|disk| &disk.storage_class);
     match classes.find(|class| here.get(*class) != there.get(*class)) {
         None => Ok(()),
@@ -160,7 +164,7 @@ fn check_target(
     if !other.matches(&block.node_selector) {
         return Err("does not have the labels of spec.nodeSelector".to_owned());
     }
-    check_shares(block, &here.shared_storage, &other.shared_storage)?;
+    check_shared_storage(block, &here.shared_storage, &other.shared_storage)?;
     let needs = needs_of(block, namespace, catalog);
     if let Some(need) = needs.iter().find(|need| !other.offers(need)) {
         return Err(format!("does not offer {need}"));

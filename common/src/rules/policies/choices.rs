@@ -5,7 +5,7 @@ use crate::catalog::{Policy, built_in_names};
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::{ClassRequest, Leaf};
-use crate::rules::rule::{Check, Governed, rules};
+use crate::rules::rule::{Check, PolicySubject, rules};
 use crate::rules::{classes, disks};
 use crate::violation::{Findings, Kind, Location, Violation};
 
@@ -51,7 +51,7 @@ rules! {
 }
 
 /// Rule [`Code::BackendNotAllowed`]. A name that is no backend is refused as such.
-fn backend(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+fn backend(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) {
     let leaf = machine
         .merged
         .own("backend", |spec| spec.backend.as_deref());
@@ -70,7 +70,7 @@ fn backend(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
 
 /// Rules [`Code::TemplateNotAllowed`] and [`Code::TemplateRequired`]. A template that does not exist is refused as
 /// such.
-fn template(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+fn template(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) {
     let templates = policy.templates.as_deref();
     let allowed = |value: &str| match templates {
         Some(patterns) => {
@@ -104,7 +104,7 @@ fn template(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
 }
 
 /// Rule [`Code::StorageClassNotAllowed`].
-fn storage_classes(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+fn storage_classes(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) {
     let Some(patterns) = &policy.storage_classes else {
         return;
     };
@@ -131,7 +131,7 @@ fn storage_classes(machine: &Governed<'_>, policy: &Policy, findings: &mut Findi
 }
 
 /// Rule [`Code::ReclaimPolicyNotAllowed`]. A name that is no reclaim policy is refused as such.
-fn reclaim_policies(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+fn reclaim_policies(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) {
     let Some(allowed) = &policy.reclaim_policies else {
         return;
     };
@@ -150,7 +150,7 @@ fn reclaim_policies(machine: &Governed<'_>, policy: &Policy, findings: &mut Find
 }
 
 /// Rule [`Code::HostNotAllowed`].
-fn hosts(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+fn hosts(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) {
     if machine.backend != Backend::Libvirt {
         return;
     }

@@ -3,7 +3,7 @@
 use crate::api::choice::{Choice as _, HugepageSize};
 use crate::catalog::Policy;
 use crate::code::Code;
-use crate::rules::rule::{Check, Governed, rules};
+use crate::rules::rule::{Check, PolicySubject, rules};
 use crate::rules::{hardware, placement};
 use crate::violation::{Findings, Kind, Violation};
 
@@ -25,7 +25,7 @@ rules! {
 }
 
 /// Rule [`Code::HardwareNotAllowed`].
-fn node_hardware(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+fn node_hardware(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) {
     let merged = machine.merged;
     let dedicated = hardware::dedicated(merged);
     let pages = hardware::hugepages(merged);
@@ -67,7 +67,7 @@ fn node_hardware(machine: &Governed<'_>, policy: &Policy, findings: &mut Finding
 }
 
 /// Rule [`Code::PriorityClassNotAllowed`]. A Machine without a class has the default priority of the cluster.
-fn priority_classes(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+fn priority_classes(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) {
     let leaf = placement::requested_priority_class(machine.merged);
     let (Some(patterns), Some(name)) = (&policy.hardware.priority_classes, leaf.value) else {
         return;

@@ -9,13 +9,13 @@ use crate::image_source::redacted;
 use crate::normalize::{Item, Leaf};
 use crate::rules::disks::existing;
 use crate::rules::image_url;
-use crate::rules::rule::Governed;
+use crate::rules::rule::PolicySubject;
 use crate::violation::{Findings, Kind, Violation};
 
 use super::message::allows;
 
 /// Rule [`Code::ImageSourceNotAllowed`] for the images of disks and CD-ROM drives, and for disks on existing claims and volumes.
-pub(super) fn images(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+pub(super) fn images(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) {
     for item in &machine.merged.disks {
         name(item.image_name(), policy, findings);
         existing_disk(item, machine.backend, policy, findings);

@@ -7,7 +7,7 @@ use crate::bounds::VCPUS_MAX;
 use crate::catalog::Policy;
 use crate::code::Code;
 use crate::field_path::FieldPath;
-use crate::rules::rule::{Check, Governed, rules};
+use crate::rules::rule::{Check, PolicySubject, rules};
 use crate::rules::{boot, disks, sizing};
 use crate::violation::{Findings, Kind, Violation};
 use crate::words::counted;
@@ -22,7 +22,7 @@ rules! {
 }
 
 /// Rule [`Code::LimitExceeded`]. What the rest of the rules refuses is not compared with a limit.
-fn limits(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+fn limits(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) {
     let (merged, stored, limits) = (machine.merged, machine.stored, &policy.limits);
     let mut scratch = Findings::default();
 

@@ -7,7 +7,7 @@ use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::names;
 use crate::rules::networks::network_name;
-use crate::rules::rule::{Check, Governed, rules};
+use crate::rules::rule::{Check, PolicySubject, rules};
 use crate::violation::{Findings, Kind, Violation};
 
 use super::message::allows;
@@ -24,7 +24,7 @@ rules! {
 
 /// Rule [`Code::NetworkNotAllowed`] for the network cards of a Machine. A NetworkConfiguration that does not exist is
 /// compared with the policies when it is created.
-fn cards(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+fn cards(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) {
     let code = Code::NetworkNotAllowed;
     let merged = machine.merged;
     if merged.networks.is_empty() && merged.is_complete() && !policy.allows_pod_network {
@@ -60,7 +60,7 @@ fn cards(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
     }
 }
 
-fn no_pod_network(machine: &Governed<'_>, policy: &Policy) -> String {
+fn no_pod_network(machine: &PolicySubject<'_>, policy: &Policy) -> String {
     let network = match machine.backend {
         Backend::Kubevirt => "the pod network",
         Backend::Libvirt => "the default network of a host",

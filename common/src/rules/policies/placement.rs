@@ -4,7 +4,7 @@ use crate::api::machine::Affinity;
 use crate::catalog::Policy;
 use crate::code::Code;
 use crate::normalize::Leaf;
-use crate::rules::rule::{Check, Governed, rules};
+use crate::rules::rule::{Check, PolicySubject, rules};
 use crate::rules::{affinity, placement};
 use crate::violation::Findings;
 
@@ -26,7 +26,7 @@ rules! {
 }
 
 /// Rule [`Code::TolerationNotAllowed`]. A toleration without a key tolerates every taint.
-fn tolerations(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+fn tolerations(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) {
     let Some(patterns) = &policy.placement.tolerations else {
         return;
     };
@@ -47,7 +47,7 @@ fn tolerations(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings)
 }
 
 /// Rule [`Code::AffinityNotAllowed`].
-fn terms(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+fn terms(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) {
     let affinity = affinity::requested_affinity(machine.merged);
     let spread = affinity::requested_spread(machine.merged);
     let allowed = &policy.placement;

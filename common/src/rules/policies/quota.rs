@@ -2,10 +2,10 @@
 
 use crate::api::normalized::Normalized;
 use crate::bounds::VCPUS_MAX;
-use crate::catalog::{Asking, Counted, Policy, Resource, Usage, amount};
+use crate::catalog::{Counted, Policy, QuotaRequest, Resource, Usage, amount};
 use crate::code::Code;
 use crate::field_path::FieldPath;
-use crate::rules::rule::{Check, Governed, rules};
+use crate::rules::rule::{Check, PolicySubject, rules};
 use crate::rules::{boot, disks, sizing};
 use crate::violation::{Findings, Kind, Violation};
 
@@ -19,14 +19,14 @@ rules! {
 }
 
 /// Rule [`Code::QuotaExceeded`], unless the stored Machine and the kept disks that it takes back have as much. What other rules refuse counts as nothing.
-fn quota(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+fn quota(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) {
     let quota = policy.quota;
     if !quota.is_set() {
         return;
     }
     let disks = disks::existing::own(machine.merged, machine.backend);
     let stored_disks = machine.stored.into_iter().flat_map(|stored| &stored.disks);
-    let Counted { others, returning } = machine.catalog.usage_beside(&Asking {
+    let Counted { others, returning } = machine.catalog.usage_beside(&QuotaRequest {
         machine: machine.machine,
         backend: machine.backend,
         disks: disks.filter_map(|item| item.name().value).collect(),
@@ -49,7 +49,7 @@ fn quota(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
 }
 
 /// Bytes of the stored disks that the Machine no longer has. Their volumes are kept, so they still count.
-fn leaving(stored: &Normalized, machine: &Governed<'_>) -> u64 {
+fn leaving(stored: &Normalized, machine: &PolicySubject<'_>) -> u64 {
     let asked = &machine.merged.disks;
     let stays = |name: &str| asked.iter().any(|item| item.name().value == Some(name));
     let leaving = stored.disks.iter().filter(|disk| !stays(&disk.name));
@@ -58,7 +58,7 @@ fn leaving(stored: &Normalized, machine: &Governed<'_>) -> u64 {
 }
 
 /// What the Machine would use.
-fn asked(machine: &Governed<'_>) -> Usage {
+fn asked(machine: &PolicySubject<'_>) -> Usage {
     let merged = machine.merged;
     let mut scratch = Findings::default();
     let cpu = sizing::topology(merged, VCPUS_MAX, &mut scratch);

@@ -141,7 +141,7 @@ impl Acquisition<'_> {
         let mut own = Vec::new();
         let mut fault = None;
         for address in &need.given {
-            match self.given(need, *address, acts).await {
+            match self.acquire_requested(need, *address, acts).await {
                 Ok(address) => own.extend(address),
                 Err(error) => fault = joined(fault, Some(error)),
             }
@@ -161,7 +161,7 @@ impl Acquisition<'_> {
         Some(need.in_subnet(locked.address).unwrap_or(locked))
     }
 
-    async fn given(
+    async fn acquire_requested(
         &mut self,
         need: &Need,
         address: IpAddr,

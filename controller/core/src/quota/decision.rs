@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use common::api::choice::Backend;
 use common::api::normalized::Normalized;
-use common::catalog::{Asking, Counted, Excess, Labels, Policy, Usage, amount, kept_disks};
+use common::catalog::{Counted, Excess, Labels, Policy, QuotaRequest, Usage, amount, kept_disks};
 use common::quantity::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -85,7 +85,7 @@ pub fn decide(caches: &Caches, this: &CachedMachine, machine: &Machine) -> Decis
         None
     } else {
         let had_disks = had.iter().flat_map(|had| &had.disks);
-        let asking = Asking {
+        let asking = QuotaRequest {
             machine: key(this),
             backend: block.backend,
             disks: block.disks.iter().map(|disk| disk.name.as_str()).collect(),
@@ -165,7 +165,7 @@ pub(super) fn policies_with_quota(caches: &Caches) -> Vec<Arc<Policy>> {
 }
 
 /// The disks that are kept in the namespace of a Machine.
-fn kept(caches: &Caches, asking: &Asking<'_>) -> Counted {
+fn kept(caches: &Caches, asking: &QuotaRequest<'_>) -> Counted {
     let kept = caches.quotas.kept();
     let hosts = kept.hosts.values();
     caches
@@ -175,7 +175,7 @@ fn kept(caches: &Caches, asking: &Asking<'_>) -> Counted {
 
 /// The kept volumes on the host of a Machine that it uses again. They are no longer among the kept disks, because its block
 /// has them.
-fn returning_volumes(machine: &Machine, block: &Normalized, asking: &Asking<'_>) -> Usage {
+fn returning_volumes(machine: &Machine, block: &Normalized, asking: &QuotaRequest<'_>) -> Usage {
     let status = &machine.status;
     let volumes = status.volumes.iter().chain(&status.kept_volumes);
     let returning = volumes.filter(|volume| {

@@ -29,7 +29,7 @@ const INTERVAL: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 struct Step {
     name: &'static str,
-    is_switch: bool,
+    is_power_action: bool,
     /// Fails in this way.
     fails: Option<Remedy>,
     /// Reason of its failure.
@@ -53,15 +53,15 @@ impl Act for Step {
         None
     }
 
-    fn is_switch(&self) -> bool {
-        self.is_switch
+    fn is_power_action(&self) -> bool {
+        self.is_power_action
     }
 }
 
 fn create(fails: Option<Remedy>) -> Step {
     Step {
         name: "create",
-        is_switch: false,
+        is_power_action: false,
         fails,
         reason: None,
         takes: Duration::ZERO,
@@ -70,7 +70,7 @@ fn create(fails: Option<Remedy>) -> Step {
 
 const SWITCH: Step = Step {
     name: "switch on",
-    is_switch: true,
+    is_power_action: true,
     fails: None,
     reason: None,
     takes: Duration::ZERO,
@@ -137,7 +137,7 @@ impl Backend for Scripted {
         });
         let is_new = machine.status.conditions.is_empty();
         let status = status.or_else(|| is_new.then(|| fixtures::ready("True", "Running")));
-        let is_permitted = |step: &&Step| growth == Growth::Permitted || step.is_switch;
+        let is_permitted = |step: &&Step| growth == Growth::Permitted || step.is_power_action;
         Plan {
             actions: steps.iter().filter(is_permitted).cloned().collect(),
             status,

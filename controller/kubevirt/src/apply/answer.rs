@@ -41,7 +41,7 @@ pub(super) fn failed(action: &Action, error: ApiError) -> Failed {
     }
 }
 
-/// What is reported of an action without a result for [`PATIENCE`](controller_core::reconcile::PATIENCE): without it, a
+/// What is reported of an action without a result for [`RESULT_TIMEOUT`](controller_core::reconcile::RESULT_TIMEOUT): without it, a
 /// guest that should stop would be Ready. A Machine without a VirtualMachine is not Ready anyway, and a hundred that are
 /// created at once wait for longer than that although KubeVirt answers.
 pub(crate) fn unanswered(action: &Action) -> Option<Refusal> {

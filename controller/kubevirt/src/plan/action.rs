@@ -239,7 +239,7 @@ impl Act for Action {
         }
     }
 
-    fn is_switch(&self) -> bool {
+    fn is_power_action(&self) -> bool {
         matches!(self, Self::SetRunStrategy { .. })
     }
 

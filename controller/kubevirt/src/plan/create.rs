@@ -7,14 +7,14 @@ use super::action::{Action, Plan};
 use super::existing::IN_USE;
 use super::migration::migration;
 use super::network::networks;
-use super::observed::{Observed, POD_PATIENCE};
+use super::observed::{Observed, POD_START_TIMEOUT};
 use super::protection::protection;
 use super::restart::{instance, restart};
 use super::state;
 use super::status::inputs::StatusInputs;
 use super::status::report;
 use super::storage::storage;
-use super::vm::{SECRETS_RETRY, Surroundings, guest};
+use super::vm::{SECRETS_RETRY, VmContext, guest};
 use common::api::status::LastReset;
 use controller_core::backend::Growth;
 use controller_core::conditions::{Fault, not_normalized};
@@ -50,7 +50,7 @@ pub(crate) fn plan(
     let (reset, reset_guest) = requested_reset(machine, observed, refusal);
     // Those of a migration and of a reset are in their own parts of the status.
     let refusal = refusal.filter(|it| !matches!(it.subject, Subject::Migration | Subject::Reset));
-    let surroundings = Surroundings {
+    let surroundings = VmContext {
         networks: &networks,
         storage: &storage,
         restart: &restart,
@@ -93,7 +93,7 @@ pub(crate) fn plan(
             | Subject::Reset => (&mut inputs.guest, "KubeVirtApiError"),
         };
         let reason = refusal.reason.unwrap_or(reason);
-        outcome.worsen(Fault::new(reason, refusal.message.clone()));
+        outcome.record_first(Fault::new(reason, refusal.message.clone()));
     }
 
     if machine.is_paused() {
@@ -112,7 +112,7 @@ pub(crate) fn plan(
         .chain(restart.action)
         .chain(storage.growth)
         .chain(storage.releases)
-        .chain(state::own(machine, observed))
+        .chain(state::add_owner(machine, observed))
         .chain(
             machine
                 .has_discarded_state()
@@ -126,7 +126,7 @@ pub(crate) fn plan(
     let is_used = observed.existing.values().any(|claim| claim.user.is_some());
     let retry = retry.or(is_used.then_some(CLAIM_RETRY));
     let awaits_pod = observed.awaits_pod(machine).is_some();
-    let retry = retry.or(awaits_pod.then_some(POD_PATIENCE));
+    let retry = retry.or(awaits_pod.then_some(POD_START_TIMEOUT));
     Plan {
         requeue_after: plan.requeue_after.or(retry),
         ..plan

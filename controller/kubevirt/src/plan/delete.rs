@@ -37,8 +37,8 @@ pub(crate) fn teardown(machine: &Machine, observed: &Observed) -> Teardown<Actio
         return waiting(message.to_owned(), marked);
     }
     let keeps_state = state::is_kept(machine, observed);
-    let disown = keeps_state.then(|| state::disown(machine, observed));
-    if let Some(actions) = disown.filter(|actions| !actions.is_empty()) {
+    let remove_owners = keeps_state.then(|| state::remove_owners(machine, observed));
+    if let Some(actions) = remove_owners.filter(|actions| !actions.is_empty()) {
         let message =
             "the claim with EFI variables and TPM loses its owners, because a disk is kept";
         return waiting(message.to_owned(), actions);
@@ -66,7 +66,7 @@ pub(crate) fn teardown(machine: &Machine, observed: &Observed) -> Teardown<Actio
         .chain(observed.data_volumes.keys())
         .collect();
     let mut actions = vec![Action::ConfirmGuestGone];
-    actions.extend(state::set_aside(machine, observed));
+    actions.extend(state::remove_state_label(machine, observed));
     actions.extend(
         known
             .into_iter()

@@ -41,7 +41,7 @@ pub(super) fn existing_disks(
         let has_claim = guest_has(disk.source(), observed);
         if let Some(fault) = fault(disk, known, observed, has_claim) {
             storage.holds_start |= !has_claim;
-            storage.outcome.worsen(fault);
+            storage.outcome.record_first(fault);
         } else if known
             .claim
             .as_ref()

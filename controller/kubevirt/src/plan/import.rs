@@ -180,18 +180,18 @@ pub(super) fn underway(
         );
     }
     let text = text.map_or_else(String::new, |text| format!("; CDI reports: {text}"));
-    let unprofiled = unprofiled(volume, observed);
+    let hint = missing_profile_hint(volume, observed);
     Fault::new(
         "ImageImporting",
         format!(
-            "the image of '{}' is being imported into PersistentVolumeClaim {claim}{text}{unprofiled}",
+            "the image of '{}' is being imported into PersistentVolumeClaim {claim}{text}{hint}",
             disk.name
         ),
     )
 }
 
 /// What to do if the claim of an import stays unbound, on a class of which CDI knows no access mode; empty otherwise.
-pub(super) fn unprofiled(volume: &Volume<'_>, observed: &Observed) -> String {
+pub(super) fn missing_profile_hint(volume: &Volume<'_>, observed: &Observed) -> String {
     let disk = &volume.disk;
     if !observed.unprofiled.contains(&disk.storage_class) {
         return String::new();

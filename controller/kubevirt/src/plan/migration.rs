@@ -62,7 +62,7 @@ pub(super) fn migration(
     };
     let open = last.unwrap_or_default();
     let last = match &observed.migration {
-        RequestedMigration::Found(migration) => followed(open, migration, observed),
+        RequestedMigration::Found(migration) => status_of_migration(open, migration, observed),
         RequestedMigration::Unknown => open,
         RequestedMigration::Absent if open.message.is_some() => {
             let why = "its VirtualMachineInstanceMigration was deleted before it had ended";
@@ -125,7 +125,11 @@ fn movable<'a>(
 }
 
 /// How far a migration is that KubeVirt has.
-fn followed(open: LastMigration, migration: &GuestMigration, observed: &Observed) -> LastMigration {
+fn status_of_migration(
+    open: LastMigration,
+    migration: &GuestMigration,
+    observed: &Observed,
+) -> LastMigration {
     let status = &migration.status;
     let of_instance = observed.instance.as_deref();
     let of_instance = of_instance.and_then(|it| it.status.migration_state.as_ref());

@@ -41,7 +41,7 @@ pub(crate) use self::delete::teardown;
 pub(crate) use self::existing::{guest_has, in_use};
 pub(crate) use self::migration::REFUSED;
 pub(crate) use self::observed::{
-    Eviction, ExistingClaim, Observed, POD_PATIENCE, PodWarning, RequestedMigration,
+    Eviction, ExistingClaim, Observed, POD_START_TIMEOUT, PodWarning, RequestedMigration,
 };
 pub(crate) use self::others::HALTED;
 pub(crate) use self::vm::covers;

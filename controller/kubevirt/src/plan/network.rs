@@ -39,14 +39,14 @@ pub(super) fn networks(machine: &Machine, block: &Normalized, observed: &Observe
         let attachment = attachment_name(name, &network.spec).to_owned();
         match provide(machine, network, &attachment, observed) {
             Ok(action) => networks.actions.extend(action),
-            Err(fault) => networks.outcome.worsen(fault),
+            Err(fault) => networks.outcome.record_first(fault),
         }
         networks.attachments.insert(name.to_owned(), attachment);
     }
     missing.sort();
     missing.dedup();
     if !missing.is_empty() {
-        networks.outcome.worsen(Fault::new(
+        networks.outcome.record_first(Fault::new(
             "NetworkConfigurationNotFound",
             format!(
                 "NetworkConfiguration {} not found in namespace {}: create it, or change spec.networks; the Machine continues automatically when it appears",
@@ -56,10 +56,10 @@ pub(super) fn networks(machine: &Machine, block: &Normalized, observed: &Observe
         ));
     }
     if let Some(missing) = &machine.addresses.fault {
-        networks.outcome.worsen(missing.fault.clone());
+        networks.outcome.record_first(missing.fault.clone());
     }
     let conflict = address_conflict(machine, &observed.conflicts, observed.vm.is_some());
-    networks.outcome.worsen(conflict);
+    networks.outcome.record_first(conflict);
     networks
 }
 

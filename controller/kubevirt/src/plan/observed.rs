@@ -49,7 +49,7 @@ pub(crate) struct ExistingClaim {
 
 /// Time after which the events of a pod are read that does not run. A pod takes a few seconds on a node that has its
 /// image, and what fails at first, such as a volume that is still attached elsewhere, often succeeds by then.
-pub(crate) const POD_PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const POD_START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A warning about the pod of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]

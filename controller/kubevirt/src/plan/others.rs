@@ -23,7 +23,7 @@ use crate::objects::VirtualMachine;
 pub(crate) const HALTED: &str = "Halted";
 
 /// Whether another client has stopped the guest: the VirtualMachine is halted, and this controller wrote it to run.
-pub(crate) fn has_stopped(
+pub(crate) fn was_stopped_by_another_client(
     machine: &Machine,
     desired: &common::render::kubevirt::types::VirtualMachine,
     live: &VirtualMachine,

@@ -9,7 +9,7 @@
 use common::render::kubevirt::{Volume, import_name, shared_import};
 
 use super::action::Action;
-use super::import::{FAILED, unprofiled};
+use super::import::{FAILED, missing_profile_hint};
 use super::observed::Observed;
 use super::volume::Found;
 use crate::objects::DataVolume;
@@ -102,7 +102,7 @@ fn underway(volume: &Volume<'_>, name: &str, text: &str, observed: &Observed) ->
         title(volume),
         volume.disk.storage_class,
         observed.image_namespace,
-        unprofiled(volume, observed)
+        missing_profile_hint(volume, observed)
     );
     Fault::new("ImageImporting", message)
 }

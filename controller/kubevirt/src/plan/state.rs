@@ -74,7 +74,7 @@ pub(super) fn is_kept(machine: &Machine, observed: &Observed) -> bool {
 /// Makes the Machine an owner of the claims that its VirtualMachine owns. The garbage collector deletes an object with
 /// the last of its owners, so that they outlive a VirtualMachine that is deleted by hand. A claim that only has the label
 /// is not touched: somebody else may have made it.
-pub(super) fn own(machine: &Machine, observed: &Observed) -> Vec<Action> {
+pub(super) fn add_owner(machine: &Machine, observed: &Observed) -> Vec<Action> {
     let Some(vm) = own_vm(machine, observed) else {
         return vec![];
     };
@@ -97,7 +97,7 @@ pub(super) fn own(machine: &Machine, observed: &Observed) -> Vec<Action> {
 }
 
 /// Takes the ownership of the VirtualMachine and of the Machine off the claims.
-pub(super) fn disown(machine: &Machine, observed: &Observed) -> Vec<Action> {
+pub(super) fn remove_owners(machine: &Machine, observed: &Observed) -> Vec<Action> {
     let vm = own_vm(machine, observed);
     let goes_with = |uid: &str| uid == machine.uid() || vm.is_some_and(|vm| vm.uid() == uid);
     let claims = observed.state_claims.iter();
@@ -124,7 +124,7 @@ fn own_vm<'a>(machine: &Machine, observed: &'a Observed) -> Option<&'a VirtualMa
 }
 
 /// Takes KubeVirt's label off the claims that were kept, once the guest is gone.
-pub(super) fn set_aside(machine: &Machine, observed: &Observed) -> Vec<Action> {
+pub(super) fn remove_state_label(machine: &Machine, observed: &Observed) -> Vec<Action> {
     let kept = observed.state_claims.iter().filter(|claim| {
         let from = claim.annotation(names::ANNOTATION_RETAINED_FROM);
         from == Some(machine.uid()) && claim.label(names::LABEL_STATE) == Some(machine.name())

@@ -83,7 +83,7 @@ pub(super) fn storage(
             }
             Err(fault) => {
                 is_answered &= !(is_requested && is_lost(machine, &volume, observed));
-                storage.outcome.worsen(fault);
+                storage.outcome.record_first(fault);
             }
         }
     }

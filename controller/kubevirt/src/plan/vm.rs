@@ -45,7 +45,7 @@ pub(super) struct Plans {
 
 /// What the plan of the VirtualMachine depends on beside the block.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Surroundings<'a> {
+pub(super) struct VmContext<'a> {
     pub(super) networks: &'a Networks,
     pub(super) storage: &'a Storage,
     pub(super) restart: &'a Restart,
@@ -76,9 +76,9 @@ pub(super) fn guest(
     machine: &Machine,
     block: &Normalized,
     observed: &Observed,
-    surroundings: &Surroundings<'_>,
+    surroundings: &VmContext<'_>,
 ) -> Plans {
-    let Surroundings {
+    let VmContext {
         networks,
         storage,
         restart,
@@ -87,7 +87,7 @@ pub(super) fn guest(
     } = *surroundings;
     let mut plans = Plans::default();
     if !observed.kubevirt {
-        plans.outcome.worsen(Fault::new(
+        plans.outcome.record_first(Fault::new(
             "KubeVirtApiError",
             "KubeVirt is not installed: the API server does not serve VirtualMachines; install KubeVirt, the Machine continues automatically then",
         ));
@@ -95,7 +95,7 @@ pub(super) fn guest(
     }
     match secret(machine, observed) {
         Ok(action) => plans.actions.extend(action),
-        Err(fault) => plans.outcome.worsen(fault),
+        Err(fault) => plans.outcome.record_first(fault),
     }
     let is_blocked = [&plans.outcome, &networks.outcome, &storage.outcome]
         .iter()
@@ -112,7 +112,7 @@ pub(super) fn guest(
     );
     let Some(live) = observed.vm.as_deref() else {
         if let Growth::Held(fault) = growth {
-            plans.outcome.worsen(fault.clone());
+            plans.outcome.record_first(fault.clone());
         } else if !is_blocked {
             plans.actions.push(Action::CreateVm(Box::new(desired)));
         }
@@ -140,7 +140,7 @@ pub(super) fn guest(
     };
     plans.desired = (!is_blocked).then(|| others::without_plugged_in(machine.name(), template));
     others::keep_plugged_in(machine.name(), &mut desired.spec.template, live);
-    if !restart.is_open() && others::has_stopped(machine, &desired, live) {
+    if !restart.is_open() && others::was_stopped_by_another_client(machine, &desired, live) {
         plans.foreign_stop = others::foreign_stop(machine, observed, Stop::Halt);
         if plans.foreign_stop.is_some() {
             desired

@@ -36,7 +36,10 @@ pub(crate) enum Credentials {
 
 impl Target {
     /// Calls `open` with the whole URI, while the files that it names exist.
-    pub(super) fn reachable<T>(&self, open: impl FnOnce(&str) -> Result<T>) -> Result<T> {
+    pub(super) fn open_with_credentials<T>(
+        &self,
+        open: impl FnOnce(&str) -> Result<T>,
+    ) -> Result<T> {
         let Some(credentials) = &self.credentials else {
             return open(&self.uri);
         };
@@ -163,7 +166,7 @@ mod tests {
     #[test]
     fn credentials_are_in_a_folder_of_their_own_while_a_connection_is_opened() {
         let folder = tls()
-            .reachable(|uri| {
+            .open_with_credentials(|uri| {
                 let folder = uri
                     .strip_prefix("qemu+tls://host.example/system?pkipath=")
                     .unwrap();
@@ -183,7 +186,7 @@ mod tests {
         assert!(!folder.exists());
 
         let mut kept = None;
-        let failed = ssh().reachable(|uri| {
+        let failed = ssh().open_with_credentials(|uri| {
             let parameters = uri
                 .strip_prefix("qemu+libssh://root@host.example/system?keyfile=")
                 .unwrap();
@@ -214,7 +217,9 @@ mod tests {
                 text.contains("host.example") && !text.contains("secret"),
                 "{text}"
             );
-            let opened = target.reachable(|uri| Ok(uri.to_owned())).unwrap();
+            let opened = target
+                .open_with_credentials(|uri| Ok(uri.to_owned()))
+                .unwrap();
             assert!(!opened.contains("secret"), "{opened}");
         }
     }

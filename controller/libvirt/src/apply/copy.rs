@@ -56,7 +56,7 @@ impl Applier {
         let machine = reference(machine);
         tokio::spawn(async move {
             // A connection of its own: a large copy delays no other one.
-            let worker = host.host.transfer();
+            let worker = host.host.background_worker();
             let copied = worker.call(LIMIT, move |host| act(host, &job, action));
             let copied = copied.await.map_err(|error| error.to_string());
             let outcome = copied.as_ref().map_err(String::as_str);

@@ -100,7 +100,7 @@ impl Applier {
         tokio::spawn(async move {
             let name = request.base.clone();
             // A connection of its own: a slow server delays no other fetch.
-            let worker = host.host.transfer();
+            let worker = host.host.background_worker();
             let outcome = async {
                 if let Some(secret) = &key.secret {
                     request.credentials = Some(credentials::read(&api, &namespace, secret).await?);

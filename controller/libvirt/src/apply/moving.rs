@@ -25,13 +25,13 @@ impl Applier {
         record: &LastMigration,
         volumes: &[MovedVolume],
     ) -> Result<Option<Written>, Failed> {
-        // The polls prove later that this host has the definition no more. So they have to show it before.
+        // The polls show later that this host no longer has the definition. So they have to show first that it has it.
         if self.hosts.shown_on(machine.uid(), None).as_deref() != Some(from) {
             let message = format!("the polls of LibvirtHost '{from}' do not show the domain yet");
             return Err(Failed::new(Remedy::Retry, message));
         }
         let to = record.node.as_deref().unwrap_or_default();
-        self.prove(to, volumes).await?;
+        self.verify_volumes(to, volumes).await?;
         let status = MachineStatus {
             host: Some(to.to_owned()),
             last_migration: Some(record.clone()),
@@ -51,7 +51,7 @@ impl Applier {
         volumes: &[MovedVolume],
         action: &Action,
     ) -> Result<Option<Written>, Failed> {
-        self.prove(to, volumes).await?;
+        self.verify_volumes(to, volumes).await?;
         let host = self.hosts.get(from).ok_or_else(|| missing(from))?;
         let (action, job) = (
             action.clone(),
@@ -68,12 +68,14 @@ impl Applier {
     }
 
     /// Fails unless a host has these volumes. Nothing was done by then, so the move is given up, whatever the error is.
-    async fn prove(&self, host: &str, volumes: &[MovedVolume]) -> Result<(), Failed> {
+    async fn verify_volumes(&self, host: &str, volumes: &[MovedVolume]) -> Result<(), Failed> {
         let connected = self.hosts.get(host).ok_or_else(|| missing(host));
         let (connected, volumes) = (connected.map_err(given_up)?, volumes.to_vec());
         let slow = &connected.host.slow;
-        let proved = slow.call(REFRESH, move |host| prove(host, &volumes)).await;
-        proved.map_err(|error| {
+        let verified = slow
+            .call(REFRESH, move |host| verify_volumes(host, &volumes))
+            .await;
+        verified.map_err(|error| {
             let message = format!("LibvirtHost '{host}' cannot have the Machine: {error}");
             given_up(Failed::new(Remedy::UserAction, message))
         })
@@ -81,7 +83,7 @@ impl Applier {
 }
 
 /// Fails unless the pools of a host have these volumes, as they were observed on another host, complete and unused.
-pub(crate) fn prove(host: &mut dyn Connection, volumes: &[MovedVolume]) -> Result<()> {
+pub(crate) fn verify_volumes(host: &mut dyn Connection, volumes: &[MovedVolume]) -> Result<()> {
     let pools: BTreeSet<&str> = volumes.iter().map(|volume| &*volume.pool).collect();
     for pool in pools {
         host.refresh(pool)?;

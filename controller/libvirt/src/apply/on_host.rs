@@ -2,7 +2,7 @@
 
 use common::quantity::Bytes;
 use common::render::libvirt::{
-    LiveUpdate, PasswordMark, VolumeFormat, VolumeSpec, is_seed, is_volume_of,
+    AppliedPassword, LiveUpdate, VolumeFormat, VolumeSpec, is_seed, is_volume_of,
     screen_with_password, volume_xml,
 };
 use controller_core::backend::Act as _;
@@ -152,7 +152,7 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
         Action::Destroy => host.destroy(uuid),
         Action::Reset => host.reset(uuid),
         Action::Undefine(state) => undefine(host, guard, uuid, state),
-        Action::Leave { log, .. } => leave(host, job, log.as_ref()),
+        Action::Leave { log, .. } => undefine_moved_domain(host, job, log.as_ref()),
         Action::DeleteVolume(removal) => remove_volume(host, guard, Effect::DeleteVolume, &removal),
         Action::Bind { .. }
         | Action::MoveTo { .. }
@@ -176,7 +176,11 @@ fn ask_to_stop(host: &mut dyn Connection, job: &Job, agent: bool) -> Result<()> 
 
 /// Removes the definition of a Machine that is moved away, with the log of its console. Nothing that is kept on this host
 /// alone may be lost with the definition.
-fn leave(host: &mut dyn Connection, job: &Job, log: Option<&VolumeKey>) -> Result<()> {
+fn undefine_moved_domain(
+    host: &mut dyn Connection,
+    job: &Job,
+    log: Option<&VolumeKey>,
+) -> Result<()> {
     undefine(host, &job.guard, job.uuid, FirmwareState::RemoveAlone)?;
     if let Some((pool, name)) = log
         && let Err(error) = delete_console_log(host, job, pool, name)
@@ -215,10 +219,10 @@ fn set_display_password(
     host: &mut dyn Connection,
     uuid: Uuid,
     (socket, password): (&str, &DisplayPassword),
-    mark: Option<&PasswordMark>,
+    mark: Option<&AppliedPassword>,
 ) -> Result<()> {
     let device = screen_with_password(socket, &password.0);
-    let mark = mark.map(PasswordMark::xml);
+    let mark = mark.map(AppliedPassword::xml);
     host.set_display_password(uuid, &device, mark.as_deref())
 }
 

@@ -55,7 +55,7 @@ impl ConnectedHost {
     pub(super) fn new(name: &str, host: Host) -> Self {
         Self {
             name: name.to_owned(),
-            background: host.transfer(),
+            background: host.background_worker(),
             agents: host.agents(),
             host,
             fetches: Fetches::default(),

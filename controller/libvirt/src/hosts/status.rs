@@ -80,13 +80,13 @@ pub(super) fn status(input: &StatusInput<'_>, now: Now) -> Option<LibvirtHostSta
                 Some(why) if pools.is_empty() => {
                     conditions.set("PoolsReady", "False", "ImagePoolShared", why);
                 }
-                _ => conditions.verdict(
+                _ => conditions.set_from_faults(
                     "PoolsReady",
                     ("PoolsActive", "every pool is there and active"),
                     ("PoolMissing", &pools),
                 ),
             }
-            conditions.verdict(
+            conditions.set_from_faults(
                 "NetworksReady",
                 ("NetworksActive", "every network is there and active"),
                 ("NetworkMissing", &networks),
@@ -103,7 +103,7 @@ pub(super) fn status(input: &StatusInput<'_>, now: Now) -> Option<LibvirtHostSta
                 let message = "the host is in maintenance: its Machines are observed only, and none is placed on it";
                 conditions.set("Ready", "False", "Maintenance", message.into());
             } else {
-                conditions.verdict(
+                conditions.set_from_faults(
                     "Ready",
                     ("Ready", "the host runs Machines"),
                     ("Incomplete", &faults),
@@ -213,7 +213,12 @@ struct Conditions<'a> {
 }
 
 impl Conditions<'_> {
-    fn verdict(&mut self, kind: &str, good: (&str, &str), (reason, faults): (&str, &[String])) {
+    fn set_from_faults(
+        &mut self,
+        kind: &str,
+        good: (&str, &str),
+        (reason, faults): (&str, &[String]),
+    ) {
         if faults.is_empty() {
             self.set(kind, "True", good.0, good.1.to_owned());
         } else {

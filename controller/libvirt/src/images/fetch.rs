@@ -13,7 +13,7 @@ use super::credentials::Credentials;
 use super::download::{Download, Source, open};
 use super::fetches::{FetchPermit, ImageUse};
 use super::names::{attempt, is_attempt_of, marker, marker_xml};
-use super::reader::{Pace, Reader, read_head};
+use super::reader::{MinimumRate, Reader, read_head};
 use crate::access::{AccessError, Connection, Volume};
 use crate::guard::Guard;
 use crate::pool_space::refresh;
@@ -62,10 +62,11 @@ pub(crate) fn fetch(
     })?;
     check_length(length, request.made).map_err(|why| format!("{shown} {why}"))?;
     check_room(host, pool, length, permit.announce(length))?;
-    let mut source = Reader::new(body, Pace::default(), permit.progress(), guard);
+    let mut source = Reader::new(body, MinimumRate::default(), permit.progress(), guard);
     let head = read_head(&mut source, HEAD_BYTES);
     let head = head.map_err(|error| source.failure(&shown).unwrap_or_else(|| error.to_string()))?;
-    let header = accepted(&head, length, request.made).map_err(|why| format!("{shown} {why}"))?;
+    let header =
+        check_header(&head, length, request.made).map_err(|why| format!("{shown} {why}"))?;
     let volume = attempt(&request.base, request.number);
     check_new(host, guard, pool, &volume).map_err(refused)?;
     let xml = volume_xml(&VolumeSpec {
@@ -180,7 +181,7 @@ fn check_room(
 }
 
 /// The header of an image that needs no other file and fits the disk; the error is the rest of a sentence about it.
-fn accepted(head: &[u8], length: u64, made: ImageUse) -> Result<ImageHeader, String> {
+fn check_header(head: &[u8], length: u64, made: ImageUse) -> Result<ImageHeader, String> {
     let header = parse(head, length).and_then(ImageHeader::standalone);
     let header = header.map_err(|error| error.to_string())?;
     match made {

@@ -101,7 +101,7 @@ struct Failure {
 
 impl Failure {
     /// Whether the next attempt has to wait.
-    fn holds(&self, request: &Request<'_>, now: Instant) -> bool {
+    fn must_wait(&self, request: &Request<'_>, now: Instant) -> bool {
         let is_larger = request.made > self.made;
         let is_corrected = request.secret_version != self.secret_version.as_deref();
         !is_larger && !is_corrected && now.saturating_duration_since(self.since) < self.pause
@@ -233,7 +233,8 @@ impl Fetches {
         let found = inner.images.get(&request.key);
         if found.is_some_and(|found| {
             let failure = found.failure.as_ref();
-            found.underway.is_some() || failure.is_some_and(|failure| failure.holds(request, now))
+            found.underway.is_some()
+                || failure.is_some_and(|failure| failure.must_wait(request, now))
         }) {
             return None;
         }

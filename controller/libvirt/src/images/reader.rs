@@ -12,14 +12,14 @@ use crate::guard::Guard;
 
 /// How fast a server has to send. Only the time of waiting for it counts, not that of writing to the host.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
+pub(super) struct MinimumRate {
     /// Time of waiting after which the bytes are counted.
     pub(super) window: Duration,
     /// Fewest bytes in that time.
     pub(super) least: u64,
 }
 
-impl Default for Pace {
+impl Default for MinimumRate {
     /// 64 KiB a second: an image of 2 GiB takes nine hours, less than the limit of a fetch.
     fn default() -> Self {
         Self {
@@ -32,7 +32,7 @@ impl Default for Pace {
 /// Counts and digests what is read. The guard is asked with every chunk.
 pub(super) struct Reader<'a, R> {
     body: R,
-    pace: Pace,
+    pace: MinimumRate,
     progress: &'a Progress,
     guard: &'a Guard,
     digest: Sha256,
@@ -43,7 +43,12 @@ pub(super) struct Reader<'a, R> {
 }
 
 impl<'a, R: Read> Reader<'a, R> {
-    pub(super) fn new(body: R, pace: Pace, progress: &'a Progress, guard: &'a Guard) -> Self {
+    pub(super) fn new(
+        body: R,
+        pace: MinimumRate,
+        progress: &'a Progress,
+        guard: &'a Guard,
+    ) -> Self {
         Self {
             body,
             pace,
@@ -120,9 +125,9 @@ mod tests {
     use crate::environment;
 
     /// Sends a byte after each pause.
-    struct Trickle(Duration);
+    struct SlowReader(Duration);
 
-    impl Read for Trickle {
+    impl Read for SlowReader {
         fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
             let until = Instant::now() + self.0;
             while Instant::now() < until {
@@ -136,11 +141,11 @@ mod tests {
     #[test]
     fn a_server_that_sends_too_slowly_is_given_up_and_one_that_is_fast_enough_is_not() {
         let (progress, guard) = (Progress::default(), environment::guard());
-        let pace = |least| Pace {
+        let pace = |least| MinimumRate {
             window: Duration::from_millis(5),
             least,
         };
-        let trickle = || Trickle(Duration::from_micros(100));
+        let trickle = || SlowReader(Duration::from_micros(100));
         let mut slow = Reader::new(trickle(), pace(1 << 20), &progress, &guard);
         read_head(&mut slow, 1 << 20).unwrap_err();
         let why = slow.failure("https://host/x").unwrap();

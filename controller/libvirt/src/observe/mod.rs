@@ -260,7 +260,8 @@ impl Observer {
             Growth::Permitted => self.look_for_room(machine, &object, &snapshot, &mut view),
             // What it does not get is for others. Without a domain it keeps what was reserved when it was placed.
             Growth::Held(_) if view.guest.is_some() => {
-                self.hosts.reduce_reservation(machine.uid(), view.keeps());
+                self.hosts
+                    .reduce_reservation(machine.uid(), view.size_now_or_after_restart());
             }
             Growth::Held(_) => {}
         }

@@ -25,7 +25,9 @@ use crate::libvirt_host::LibvirtHost;
 use crate::observed::{Guest, HostView};
 use crate::offers::{existing_volumes, images};
 use crate::parts::{network_fault, pool_fault, unreadable_pool};
-use crate::plan::disks::{NeededImage, copies, fetched_images, is_defined, sizes, wanted};
+use crate::plan::disks::{
+    NeededImage, copies, fetched_images, is_defined, sizes, volumes_to_look_up,
+};
 use crate::pool_space::StorageFactor;
 use crate::switches::Switches;
 
@@ -81,7 +83,7 @@ impl HostQuery {
             uuid,
             uid: machine.uid().to_owned(),
             needed: block
-                .flat_map(|block| wanted(machine, block, spec))
+                .flat_map(|block| volumes_to_look_up(machine, block, spec))
                 .collect(),
             sizes: sizes(machine, spec),
             factor: StorageFactor::of(spec),
@@ -288,16 +290,16 @@ impl HostAnswer {
                 volume.is_some_and(|it| it.pool == *pool && it.volume == *name)
             })
         };
-        let wanted: Vec<_> = existing
+        let volumes_to_look_up: Vec<_> = existing
             .iter()
             .filter(|key| !has(key))
             .filter_map(|key| Some((key, self.volumes.get(key)?)))
             .collect();
-        if wanted.is_empty() {
+        if volumes_to_look_up.is_empty() {
             return Ok(());
         }
         let others = Others::last_read(host, uuid)?;
-        for (key, volume) in wanted {
+        for (key, volume) in volumes_to_look_up {
             // Looked for again right before the guest gets the volume, and an error is reported there.
             match others.fault(host, (&key.0, volume), namespace) {
                 Err(error) if error.is_of_host() => return Err(error),

@@ -6,7 +6,7 @@ use common::api::left_volumes::{KeptVolume, TombstoneVolume};
 use common::api::status::LastMigration;
 use common::quantity::Bytes;
 use common::render::libvirt::{
-    DhcpRecord, Domain, DomainMetadata, LiveUpdate, PasswordMark, PoolVolume,
+    AppliedPassword, DhcpRecord, Domain, DomainMetadata, LiveUpdate, PoolVolume,
 };
 use controller_core::backend::Act;
 use controller_core::plan::Subject;
@@ -120,7 +120,7 @@ pub(crate) enum Action {
         /// The password; empty: nobody gets in.
         password: DisplayPassword,
         /// The Secret that it is from.
-        mark: Option<PasswordMark>,
+        mark: Option<AppliedPassword>,
     },
     /// Changes the addresses that the DHCP servers of the host's networks keep for the Machine's cards.
     SetDhcpHosts {
@@ -292,7 +292,7 @@ impl Act for Action {
         }
     }
 
-    fn is_switch(&self) -> bool {
+    fn is_power_action(&self) -> bool {
         matches!(
             self,
             Self::SetMetadata(_) | Self::AskToStop { .. } | Self::Destroy
@@ -343,7 +343,7 @@ impl fmt::Display for Action {
             Self::SetDisplayPassword {
                 mark: Some(mark), ..
             } => {
-                let PasswordMark { secret, version } = mark;
+                let AppliedPassword { secret, version } = mark;
                 write!(
                     f,
                     "set the display's password of Secret {secret}, resourceVersion {version}"

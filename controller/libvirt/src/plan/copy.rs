@@ -22,7 +22,8 @@ impl Volumes {
                 "the image of disk '{}' cannot be copied: {why}; it is tried again",
                 disk.name
             );
-            self.outcome.worsen(Fault::new("VolumeFailed", message));
+            self.outcome
+                .record_first(Fault::new("VolumeFailed", message));
             return true;
         }
         let how_far = match state {

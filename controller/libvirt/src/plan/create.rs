@@ -164,8 +164,8 @@ fn on<'a>(
         || volumes.import.is_some()
         || (seed.fault.is_some() && seed.desired.is_none());
     // The faults found from here on are reported and block no action.
-    findings.network.worsen(network_fault(view));
-    findings.guest.worsen(seed.fault);
+    findings.network.record_first(network_fault(view));
+    findings.guest.record_first(seed.fault);
     let (seed, writes_seed) = (seed.desired, seed.action);
     let hardware = hardware.as_ref().ok().filter(|_| !held);
     let mut desired = hardware.map(|hardware| {
@@ -271,7 +271,7 @@ impl Findings<'_> {
         self.restarts = power.restarts;
         self.foreign_stop.clone_from(&power.foreign_stop);
         if power.failed {
-            self.guest.worsen(failed(host));
+            self.guest.record_first(failed(host));
         }
     }
 }
@@ -292,8 +292,8 @@ fn with_addresses(
     has_guest: bool,
 ) -> Outcome {
     let missing = machine.addresses.fault.as_ref();
-    network.worsen(missing.map(|missing| missing.fault.clone()));
-    network.worsen(address_conflict(machine, &observed.conflicts, has_guest));
+    network.record_first(missing.map(|missing| missing.fault.clone()));
+    network.record_first(address_conflict(machine, &observed.conflicts, has_guest));
     network
 }
 
@@ -319,7 +319,7 @@ fn add_refusal(findings: &mut Findings<'_>, refusal: &Refusal, has_domain: bool)
     if refusal.reason == Some(NO_ROOM) && has_domain {
         findings.no_room.get_or_insert(fault);
     } else {
-        outcome.worsen(fault);
+        outcome.record_first(fault);
     }
 }
 
@@ -368,7 +368,7 @@ fn networks(
         let name = nic.network_name.as_ref();
         let network = name.and_then(|name| observed.networks.get(name));
         if let Some(name) = name.filter(|_| network.is_none()) {
-            outcome.worsen(Fault::new(
+            outcome.record_first(Fault::new(
                 "NetworkConfigurationNotFound",
                 format!(
                     "NetworkConfiguration '{name}' of network card '{}' not found: create it, or change spec.networks; the Machine continues automatically when it appears",
@@ -381,7 +381,7 @@ fn networks(
             Ok(wire) => {
                 attached.insert(nic.name.clone(), wire);
             }
-            Err(lacks) => outcome.worsen(Fault::new(
+            Err(lacks) => outcome.record_first(Fault::new(
                 "NetworkFailed",
                 format!(
                     "network card '{}' cannot be attached: LibvirtHost '{}' {lacks}: add it to spec.networks of the host",

@@ -52,7 +52,7 @@ pub(super) fn reserve(
     };
     let found = reservations.entries(&desired.nics);
     desired.metadata.as_mut()?.dhcp = found.records;
-    network.worsen(found.fault);
+    network.record_first(found.fault);
     found.action
 }
 

@@ -304,7 +304,7 @@ pub(crate) fn fetched_images(machine: &Machine, spec: &LibvirtHostSpec) -> Vec<N
 }
 
 /// Pool and name of every volume that has to be looked up.
-pub(crate) fn wanted(
+pub(crate) fn volumes_to_look_up(
     machine: &Machine,
     block: &Normalized,
     spec: &LibvirtHostSpec,

@@ -6,7 +6,7 @@
 use common::api::normalized::Normalized;
 use common::api::status::DisplayStatus;
 use common::render::SecretValue;
-use common::render::libvirt::{Difference, PasswordMark, Screen};
+use common::render::libvirt::{AppliedPassword, Difference, Screen};
 use controller_core::conditions::{Fault, Verdict};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
@@ -84,7 +84,7 @@ pub(super) fn display(
         Password::Read(Some(value)) => match parse(secret, value) {
             Err(fault) => Some(fault),
             Ok(password) => {
-                let mark = PasswordMark {
+                let mark = AppliedPassword {
                     secret: secret.to_owned(),
                     version: value.revision.version.clone(),
                 };
@@ -136,7 +136,7 @@ pub(super) fn display(
     }
 }
 
-fn status(mark: &PasswordMark) -> DisplayStatus {
+fn status(mark: &AppliedPassword) -> DisplayStatus {
     DisplayStatus {
         password_version: Some(mark.version.clone()),
     }
@@ -163,7 +163,7 @@ fn parse(secret: &str, value: &SecretValue) -> Result<DisplayPassword, Fault> {
     Err(Fault::new("DisplayPasswordInvalid", message))
 }
 
-fn set(mark: &PasswordMark) -> Fault {
+fn set(mark: &AppliedPassword) -> Fault {
     let message = format!("the display takes the password in Secret '{}'", mark.secret);
     Fault::new("PasswordSet", message)
 }

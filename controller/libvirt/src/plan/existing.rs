@@ -22,7 +22,7 @@ impl Volumes {
         view: &HostView,
     ) {
         match existing(machine, disk, view) {
-            Err(fault) => self.outcome.worsen(fault),
+            Err(fault) => self.outcome.record_first(fault),
             Ok((placed, capacity)) => {
                 self.reported.push(VolumeStatus {
                     name: disk.name.clone(),

@@ -30,7 +30,7 @@ pub(crate) fn without_growth(plan: Plan) -> Plan {
 }
 
 fn is_free(action: &Action) -> bool {
-    // A refused action may be one that the start needs, so `is_switch` leaves it out.
+    // A refused action may be one that the start needs, so `is_power_action` leaves it out.
     let is_start = matches!(action, Action::Start { .. });
     let makes_room = matches!(
         action,
@@ -38,7 +38,7 @@ fn is_free(action: &Action) -> bool {
     );
     // An image counts in no quota, and the guest is not started before the medium of a drive is there.
     let is_fetch = matches!(action, Action::FetchImage { .. });
-    action.is_switch() || is_start || makes_room || is_fetch
+    action.is_power_action() || is_start || makes_room || is_fetch
 }
 
 #[cfg(test)]

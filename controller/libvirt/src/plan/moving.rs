@@ -1,7 +1,7 @@
 //! The move of a stopped Machine to another host that shares its pools.
 //!
 //! ```text
-//! request ─▶ volumes proved on the other host ─▶ status: host, from ─▶ proved again, definition removed here
+//! request ─▶ volumes verified on the other host ─▶ status: host, from ─▶ verified again, definition removed here
 //!    └─▶ status: Refused                              └─▶ status: Failed, host as before      │
 //!                       status: Succeeded ◀─ defined on the other host, as any Machine is ◀─┘
 //! ```
@@ -16,7 +16,7 @@ use common::api::normalized::{Normalized, NormalizedDisk};
 use common::api::status::LastMigration;
 use common::bounds::TEXT_MAX;
 use common::names;
-use common::rules::{check_shares, obstacle_to_move};
+use common::rules::{check_shared_storage, obstacle_to_move};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Refusal, Subject};
@@ -181,7 +181,7 @@ fn target<'o>(
     let others = others.filter(|host| named.is_none_or(|named| host.name == named));
     let (mut sharing, mut lacks) = (Vec::new(), Vec::new());
     for host in others {
-        match check_shares(block, &here, &host.spec.shared_storage()) {
+        match check_shared_storage(block, &here, &host.spec.shared_storage()) {
             Ok(()) => sharing.push(host),
             Err(why) => lacks.push(format!("{}: {why}", host.name)),
         }

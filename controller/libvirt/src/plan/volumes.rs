@@ -74,7 +74,7 @@ pub(super) fn volumes(
     };
     for disk in &block.disks {
         let Some(offer) = storage(&view.spec, &disk.storage_class) else {
-            all.outcome.worsen(Fault::new(
+            all.outcome.record_first(Fault::new(
                 "StorageClassNotFound",
                 format!(
                     "LibvirtHost '{}' no longer offers storage class '{}' of disk '{}': add it to spec.storage of the host; the Machine continues automatically then",
@@ -85,7 +85,8 @@ pub(super) fn volumes(
         };
         if let Some(why) = view.unreadable_pools.get(&offer.pool) {
             let what = format!("the volume of disk '{}'", disk.name);
-            all.outcome.worsen(pool_not_found(&what, &view.host, why));
+            all.outcome
+                .record_first(pool_not_found(&what, &view.host, why));
             // What was observed last stays in the status.
             let mut known = machine.status.volumes.iter();
             all.reported
@@ -121,7 +122,7 @@ impl Volumes {
         if found.is_none()
             && let Some(other) = of_another_class(disk, offer, &base, view)
         {
-            self.outcome.worsen(Fault::new(
+            self.outcome.record_first(Fault::new(
                 "VolumeFailed",
                 format!(
                     "disk '{}' has the volume '{}' in pool '{}', which storage class '{}' would not make: use the storage class that made it, or another name for the disk",
@@ -131,7 +132,7 @@ impl Volumes {
             return;
         }
         if found.is_none() && is_moved(machine, disk) {
-            self.outcome.worsen(Fault::new(
+            self.outcome.record_first(Fault::new(
                 "VolumeFailed",
                 format!(
                     "the volume of disk '{}' is not in pool '{pool}' of LibvirtHost '{}', to which the Machine is moved; it is not recreated: let the pool show it there (virsh pool-refresh {pool}); the Machine continues automatically then",
@@ -212,7 +213,7 @@ impl Volumes {
             return;
         };
         if u128::from(found.capacity) > disk.size.get() {
-            self.outcome.worsen(Fault::new(
+            self.outcome.record_first(Fault::new(
                 "ImageTooLarge",
                 format!(
                     "the image of disk '{}' is {} large and the disk {}: make the disk at least as large as its image",
@@ -251,7 +252,7 @@ impl Volumes {
     ) -> Option<PoolVolume> {
         let pool = view.spec.image_pool.clone();
         let Some(pool) = pool else {
-            self.outcome.worsen(Fault::new(
+            self.outcome.record_first(Fault::new(
                 "ImageImportUnavailable",
                 format!(
                     "LibvirtHost '{}' has no imagePool for the image of '{of}': set it; the Machine continues automatically then",
@@ -262,11 +263,12 @@ impl Volumes {
         };
         if let Some(why) = view.unreadable_pools.get(&pool) {
             let what = format!("the image of '{of}'");
-            self.outcome.worsen(pool_not_found(&what, &view.host, why));
+            self.outcome
+                .record_first(pool_not_found(&what, &view.host, why));
             return None;
         }
         if let Some(volume) = image.volume.as_deref().filter(|it| is_reserved_volume(it)) {
-            self.outcome.worsen(Fault::new(
+            self.outcome.record_first(Fault::new(
                 "ImageNotAllowed",
                 format!(
                     "volume '{volume}' of '{of}' was made by the controller and is no image: copy it to a volume of another name (virsh vol-clone), and name that"
@@ -282,7 +284,7 @@ impl Volumes {
                 format: *format,
             }),
             Some(ImageState::Failed(why)) => {
-                self.outcome.worsen(Fault::new(
+                self.outcome.record_first(Fault::new(
                     "ImageImportFailed",
                     format!("the image of '{of}' cannot be fetched: {why}; it is tried again"),
                 ));
@@ -297,7 +299,7 @@ impl Volumes {
                 None
             }
             Some(ImageState::Absent | ImageState::Waiting) | None if image.volume.is_some() => {
-                self.outcome.worsen(Fault::new(
+                self.outcome.record_first(Fault::new(
                     "ImageNotFound",
                     format!(
                         "volume '{volume}' of '{of}' is not in the image pool '{pool}' of LibvirtHost '{}': put it there; the Machine continues automatically then",
@@ -379,7 +381,7 @@ impl Volumes {
         );
         let fault = Fault::new(NO_ROOM, message);
         if view.guest.is_none() {
-            self.outcome.worsen(fault.clone());
+            self.outcome.record_first(fault.clone());
         }
         self.no_room.get_or_insert(fault);
         false

@@ -31,7 +31,7 @@ pub(crate) fn page() -> Result<String> {
 const HEAD: &str = "\
 # Rules
 
-Generated from the code and from the tables of its tests by `just generate`.
+Generated from the code and from the tables of its tests by `tests/lab generate`.
 
 Every rule has a code, which is the same in kubectl's message, in the metric
 `machine_webhook_rejections_total`, in the audit annotation and here. A rule *refuses* or *warns*. On an

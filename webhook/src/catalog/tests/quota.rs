@@ -1,7 +1,7 @@
 //! What counts in the quota of a namespace.
 
 use common::api::choice::Backend;
-use common::catalog::{Asking, Catalog as _};
+use common::catalog::{Catalog as _, QuotaRequest};
 use serde_json::{Value, json};
 
 use super::{claim, decode, machine_name, stored_machine};
@@ -29,7 +29,7 @@ fn a_machine_with_an_unreadable_block_counts_what_can_be_read_of_it() {
         }));
         let cache = Cache::default();
         cache.machines.apply(MachineEntry::parse(&machine, "here"));
-        let asking = Asking {
+        let asking = QuotaRequest {
             machine: machine_name("web"),
             backend: Backend::Kubevirt,
             disks: vec![],
@@ -55,7 +55,7 @@ fn a_machine_with_an_unreadable_block_counts_what_can_be_read_of_it() {
 
 #[test]
 fn a_volume_that_a_host_keeps_counts_before_the_controller_reports_it_and_after() {
-    let asked = |name| Asking {
+    let asked = |name| QuotaRequest {
         machine: machine_name(name),
         backend: Backend::Libvirt,
         disks: vec!["root"],

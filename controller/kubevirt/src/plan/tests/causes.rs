@@ -8,7 +8,7 @@ use super::{message, phase, reported};
 use crate::environment::{FakeCluster, decode};
 use crate::objects::VirtualMachine;
 use crate::plan::tests::edit;
-use crate::plan::{POD_PATIENCE, PodWarning};
+use crate::plan::{POD_START_TIMEOUT, PodWarning};
 use controller_core::events;
 use controller_core::fixtures::{block, machine};
 
@@ -51,7 +51,7 @@ fn what_only_an_event_of_the_pod_says_is_the_cause_until_the_guest_starts() {
         assert_eq!(reported(&environment, "Ready"), ("False", "Creating"));
         // It is looked for again, because no event triggers a pass.
         let plan = environment.plan();
-        assert_eq!(plan.requeue_after, Some(POD_PATIENCE));
+        assert_eq!(plan.requeue_after, Some(POD_START_TIMEOUT));
 
         environment.pod_warning = Some(PodWarning {
             pod: "virt-launcher-web-x".into(),

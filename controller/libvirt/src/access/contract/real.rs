@@ -110,7 +110,7 @@ fn ssh_needs_a_key_that_the_host_accepts_and_a_known_host() {
 
 /// Two connections to it, which end one or two seconds after the host stopped answering.
 fn host(target: Target) -> Host {
-    Host::new(Arc::new(Libvirt::impatient()), target)
+    Host::new(Arc::new(Libvirt::with_short_keepalive()), target)
 }
 
 async fn host_info(worker: &Worker, limit: Duration) -> Result<HostInfo> {

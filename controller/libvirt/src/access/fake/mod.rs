@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! test ──▶ FakeLibvirt ─┬─ state(): domains, pools, networks … as the host has them
-//!                       ├─ fail, fail_nth, hang, disconnect, reachable: what goes wrong
+//!                       ├─ fail, fail_nth, hang, disconnect, set_reachable: what goes wrong
 //!                       └─ calls(): the changes, in order
 //! ```
 //! It behaves as a real host was observed to, the dangerous behaviour included: it deletes a volume that a
@@ -311,7 +311,7 @@ impl FakeLibvirt {
     }
 
     /// Whether new connections can be opened; if not, the open ones end.
-    pub(crate) fn reachable(&self, reachable: bool) {
+    pub(crate) fn set_reachable(&self, reachable: bool) {
         self.state().reachable = reachable;
         if !reachable {
             self.disconnect();

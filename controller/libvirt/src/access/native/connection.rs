@@ -5,7 +5,7 @@ use std::io::Read;
 
 use common::api::status::GuestOs;
 use common::render::libvirt::{
-    DISPLAY_KEY, DISPLAY_URI, METADATA_KEY, METADATA_URI, PasswordMark, Reference,
+    AppliedPassword, DISPLAY_KEY, DISPLAY_URI, METADATA_KEY, METADATA_URI, Reference,
 };
 use uuid::Uuid;
 use virt::connect::Connect;
@@ -276,7 +276,7 @@ impl Connection for Native {
             if mark.is_some() {
                 domain.set_metadata(
                     ELEMENT,
-                    Some(&PasswordMark::default().xml()),
+                    Some(&AppliedPassword::default().xml()),
                     key,
                     uri,
                     live,

@@ -54,7 +54,7 @@ impl Libvirt {
 
     /// A connector that closes the connection to a silent host after two seconds.
     #[cfg(test)]
-    pub(super) fn impatient() -> Self {
+    pub(super) fn with_short_keepalive() -> Self {
         Self {
             keepalive: Keepalive {
                 interval: 1,
@@ -67,7 +67,7 @@ impl Libvirt {
 impl Connector for Libvirt {
     fn open(&self, target: &Target) -> Result<Box<dyn Connection>> {
         events()?;
-        let connection = target.reachable(|uri| {
+        let connection = target.open_with_credentials(|uri| {
             // The next attempt may succeed, whatever the cause was.
             Connect::open(Some(uri)).map_err(|error| disconnected(error.message()))
         })?;

@@ -31,7 +31,7 @@ const PAUSE: Pause = Pause {
 
 /// How long a call may be overdue until its worker gets another thread; doubled for each further one. So a host
 /// that hangs for a week costs a dozen threads, and is reached again after at most as long as it was away.
-const PATIENCE: Duration = Duration::from_mins(5);
+const QUEUE_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// A host's two connections. Dropped, their threads end as soon as the calls under way return.
 pub(crate) struct Host {
@@ -51,14 +51,14 @@ impl Host {
                 connector.clone(),
                 target.clone(),
                 PAUSE,
-                PATIENCE,
+                QUEUE_TIMEOUT,
             ),
-            slow: Worker::new("libvirt-slow", connector, target, PAUSE, PATIENCE),
+            slow: Worker::new("libvirt-slow", connector, target, PAUSE, QUEUE_TIMEOUT),
         }
     }
 
     /// Another connection, for what takes minutes: a fetch, or copies.
-    pub(crate) fn transfer(&self) -> Worker {
+    pub(crate) fn background_worker(&self) -> Worker {
         self.another("libvirt-images")
     }
 
@@ -75,7 +75,7 @@ impl Host {
             ..
         } = &self.slow;
         let (connector, target) = (connector.clone(), target.clone());
-        Worker::new(name, connector, target, *pause, PATIENCE)
+        Worker::new(name, connector, target, *pause, QUEUE_TIMEOUT)
     }
 
     /// Cancels every call that has not begun, and every later one: the host is not to be reached this way any more.

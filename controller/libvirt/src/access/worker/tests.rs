@@ -27,7 +27,7 @@ fn target() -> Target {
 }
 
 fn worker(host: &FakeLibvirt, pause: Pause) -> Worker {
-    worker_of(host, pause, PATIENCE)
+    worker_of(host, pause, QUEUE_TIMEOUT)
 }
 
 fn worker_of(host: &FakeLibvirt, pause: Pause, patience: Duration) -> Worker {
@@ -82,7 +82,7 @@ async fn a_connection_that_ends_in_a_call_is_opened_anew_for_the_next() {
 #[tokio::test]
 async fn an_unreachable_host_is_tried_again_after_a_pause_only() {
     let host = FakeLibvirt::new();
-    host.reachable(false);
+    host.set_reachable(false);
     let patient = worker(&host, NEVER);
     let first = bridges(&patient, LONG).await.unwrap_err();
     assert_eq!(first.kind(), "Disconnected");
@@ -91,14 +91,14 @@ async fn an_unreachable_host_is_tried_again_after_a_pause_only() {
 
     let eager = worker(&host, NONE);
     bridges(&eager, LONG).await.unwrap_err();
-    host.reachable(true);
+    host.set_reachable(true);
     bridges(&eager, LONG).await.unwrap();
 }
 
 #[test]
 fn pauses_grow_up_to_the_longest() {
     let host = FakeLibvirt::new();
-    host.reachable(false);
+    host.set_reachable(false);
     let mut session = Session::new(Arc::new(host), Arc::new(target()), PAUSE);
     let mut pauses = vec![];
     for _ in 0..7 {

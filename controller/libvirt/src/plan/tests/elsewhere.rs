@@ -42,7 +42,7 @@ fn a_deletion_that_is_forced_leaves_a_tombstone_on_each_host_that_may_have_the_d
     let mut env = Environment::new(block());
     env.settle();
     env.elsewhere = vec!["beta".into()];
-    env.host.reachable(false);
+    env.host.set_reachable(false);
     env.delete();
     assert_eq!(env.pass(), [""; 0], "deletion waits");
     annotate(env.machine_mut(), names::ANNOTATION_FORCE_DELETE, "true");

@@ -210,10 +210,10 @@ fn a_guest_that_another_client_switches_off_is_reported_and_started_again_or_kep
             let mut state = env.host.state();
             state.domains.get_mut(&domain_uuid(UID)).unwrap().reason = 0;
         };
-        env.host.reachable(false);
+        env.host.set_reachable(false);
         env.pass();
         assert_eq!(reported(&env, "Ready"), ("Unknown", "HostUnreachable"));
-        env.host.reachable(true);
+        env.host.set_reachable(true);
         lose_reason(&env);
         env.settle();
         assert_eq!(state(&env), Some(State::ShutOff));
@@ -418,7 +418,7 @@ fn an_unreachable_host_keeps_its_machine_until_force_delete() {
     let mut env = Environment::new(block());
     env.settle();
     let before = env.machine().status.clone();
-    env.host.reachable(false);
+    env.host.set_reachable(false);
     env.settle();
     assert_eq!(reported(&env, "Ready"), ("Unknown", "HostUnreachable"));
     assert_eq!(phase(&env), Some(Phase::Running), "what was known last");

@@ -10,7 +10,7 @@ use controller_core::plan::{Refusal, Subject};
 use super::*;
 use crate::access::AccessError;
 use crate::access::fake::{FakeLibvirt, FakeVolume, HostState, When};
-use crate::apply::moving::prove;
+use crate::apply::moving::verify_volumes;
 use crate::failure::MOVE_REFUSED;
 use crate::images::names::{is_attempt, is_marker, marker};
 use crate::plan::action::{Action, MovedVolume};
@@ -205,7 +205,7 @@ fn a_machine_that_cannot_be_moved_stays_and_the_status_says_why() {
             env.other.as_ref().unwrap().0.state().info.cpus = 1;
         }),
         ("beta: cannot be reached", |env| {
-            env.other.as_ref().unwrap().0.reachable(false);
+            env.other.as_ref().unwrap().0.set_reachable(false);
         }),
         ("the Machine is on LibvirtHost 'alpha' already", |env| {
             annotate(env.machine_mut(), names::ANNOTATION_MIGRATE_TO, "alpha");
@@ -237,7 +237,7 @@ fn a_move_is_given_up_until_the_definition_is_removed_and_the_machine_is_where_i
             host.start(domain_uuid(UID), false).unwrap();
         }),
         ("LibvirtHost 'beta' cannot be reached", |env| {
-            env.other.as_ref().unwrap().0.reachable(false);
+            env.other.as_ref().unwrap().0.set_reachable(false);
         }),
         ("LibvirtHost 'alpha' is in maintenance", |env| {
             env.object.spec.maintenance = Some(true);
@@ -389,7 +389,9 @@ fn the_other_host_must_have_each_volume_whole_unused_and_only_once() {
             env.other_connection().unwrap().define(&xml).unwrap();
         }
         let mut host = env.other_connection().unwrap();
-        let error = prove(&mut *host, &volumes).unwrap_err().to_string();
+        let error = verify_volumes(&mut *host, &volumes)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(why), "{error}");
         // Neither step has an effect.
         env.pass();
