@@ -143,7 +143,7 @@ pub struct Violation {
     pub value: Option<String>,
     /// Paths of other fields. The violation is a consequence, and dropped, if one of them has a violation
     /// of its own.
-    given: Vec<String>,
+    unless_faulty: Vec<String>,
     /// Identity across two versions of an object, if the message would differ.
     identity: Option<String>,
 }
@@ -167,7 +167,7 @@ impl Violation {
             kind,
             detail,
             value: None,
-            given: vec![],
+            unless_faulty: vec![],
             identity: None,
         }
     }
@@ -177,7 +177,7 @@ impl Violation {
     #[must_use]
     pub fn unless_faulty(mut self, path: FieldPath) -> Self {
         if path.in_template().is_none() {
-            self.given.push(path.to_string());
+            self.unless_faulty.push(path.to_string());
         }
         self
     }
@@ -322,8 +322,9 @@ impl Findings {
             chosen.map(|violation| violation.field.as_str()).collect()
         };
         let unreadable = fields(|violation| violation.code.hides_fields_below());
-        let causes =
-            fields(|violation| violation.given.is_empty() && !violation.code.is_about_the_change());
+        let causes = fields(|violation| {
+            violation.unless_faulty.is_empty() && !violation.code.is_about_the_change()
+        });
         let at_or_above = |field: &str, faults: &BTreeSet<&str>| {
             let mut ends = field.match_indices(['.', '[']).map(|(end, _)| end);
             faults.contains(field) || ends.any(|end| faults.contains(&field[..end]))
@@ -333,8 +334,8 @@ impl Findings {
             .map(|violation| {
                 let hidden = !violation.code.hides_fields_below()
                     && at_or_above(&violation.field, &unreadable);
-                let mut given = violation.given.iter();
-                !hidden && !given.any(|field| at_or_above(field, &causes))
+                let mut others = violation.unless_faulty.iter();
+                !hidden && !others.any(|field| at_or_above(field, &causes))
             })
             .collect();
         let mut seen = BTreeSet::new();

@@ -2,7 +2,7 @@
 
 use crate::violation::Findings;
 
-/// The fields below `spec` of all kinds, in the order of the API reference.
+/// The fields below `spec` of all kinds, in one order for all: mostly that in which each kind declares them.
 const FIELDS: [&str; 61] = [
     "description",
     "deprecated",

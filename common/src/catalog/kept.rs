@@ -42,11 +42,11 @@ pub fn usage_beside<'h>(
     machines: &Machines,
     claims: &Claims,
     hosts: impl IntoIterator<Item = &'h KeptByNamespace>,
-    asking: &QuotaRequest<'_>,
+    request: &QuotaRequest<'_>,
 ) -> Counted {
-    let kept = kept_disks(machines, claims, hosts, asking);
+    let kept = kept_disks(machines, claims, hosts, request);
     Counted {
-        others: machines.usage_of_others(asking.machine).plus(kept.others),
+        others: machines.usage_of_others(request.machine).plus(kept.others),
         ..kept
     }
 }
@@ -56,14 +56,14 @@ pub fn kept_disks<'h>(
     machines: &Machines,
     claims: &Claims,
     hosts: impl IntoIterator<Item = &'h KeptByNamespace>,
-    asking: &QuotaRequest<'_>,
+    request: &QuotaRequest<'_>,
 ) -> Counted {
     let QuotaRequest {
         machine,
         backend,
         disks,
         had,
-    } = asking;
+    } = request;
     let uses = |of, disk: &str| *backend == of && disks.contains(&disk);
     let own_claims = claims.of_disks(machine.namespace);
     let returning = own_claims
@@ -201,7 +201,7 @@ mod tests {
         serde_json::from_value(block).unwrap()
     }
 
-    fn asking<'a>(name: &'a str, backend: Backend, disks: &[&'a str]) -> QuotaRequest<'a> {
+    fn request<'a>(name: &'a str, backend: Backend, disks: &[&'a str]) -> QuotaRequest<'a> {
         QuotaRequest {
             machine: machine(name),
             backend,
@@ -211,8 +211,8 @@ mod tests {
     }
 
     fn storage_of_others(machines: &Machines, claims: &Claims, name: &str, disks: &[&str]) -> u64 {
-        let asking = asking(name, Backend::Kubevirt, disks);
-        usage_beside(machines, claims, [], &asking).others.storage
+        let request = request(name, Backend::Kubevirt, disks);
+        usage_beside(machines, claims, [], &request).others.storage
     }
 
     #[test]
@@ -230,7 +230,7 @@ mod tests {
         // It comes back, and takes the claim over.
         let asked = ["root", "data"];
         assert_eq!(storage_of_others(&machines, &claims, "web", &asked), 5);
-        let on_libvirt = asking("web", Backend::Libvirt, &asked);
+        let on_libvirt = request("web", Backend::Libvirt, &asked);
         let usage = usage_beside(&machines, &claims, [], &on_libvirt);
         assert_eq!(usage.others.storage, 15, "its volumes are no claims");
 
@@ -245,8 +245,8 @@ mod tests {
         let claims = claims(&[("web", "root", 20), ("web", "data", 10), ("db", "data", 5)]);
         machines.insert(machine("web"), MachineRow::new([], ["root"]));
         let of = |claims: &Claims, machines: &Machines, backend, disks: &[&'static str]| {
-            let asking = asking("web", backend, disks);
-            usage_beside(machines, claims, [], &asking)
+            let request = request("web", backend, disks);
+            usage_beside(machines, claims, [], &request)
                 .returning
                 .storage
         };
@@ -294,8 +294,8 @@ mod tests {
         ];
         let host = kept_by_namespace(&volumes);
         let of_others = |name, disks: &[&'static str]| {
-            let asking = asking(name, Backend::Libvirt, disks);
-            usage_beside(&machines, &Claims::default(), [&host], &asking)
+            let request = request(name, Backend::Libvirt, disks);
+            usage_beside(&machines, &Claims::default(), [&host], &request)
                 .others
                 .storage
         };

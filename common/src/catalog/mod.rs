@@ -149,7 +149,7 @@ pub trait Catalog {
     fn policies(&self, namespace: &str) -> Option<Vec<Arc<Policy>>>;
     /// What the namespace of a Machine uses of its quota without the Machine, with the disks that are kept. Called only
     /// if a policy has a quota.
-    fn usage_beside(&self, asking: &QuotaRequest<'_>) -> Counted;
+    fn usage_beside(&self, request: &QuotaRequest<'_>) -> Counted;
 }
 
 /// The holder of a claim that another Machine's disk would get.
@@ -341,9 +341,9 @@ impl Catalog for StaticCatalog {
         policies_of(self.policies.iter(), self.namespaces.get(namespace))
     }
 
-    fn usage_beside(&self, asking: &QuotaRequest<'_>) -> Counted {
+    fn usage_beside(&self, request: &QuotaRequest<'_>) -> Counted {
         let hosts = self.hosts.iter().map(|host| &host.kept);
-        usage_beside(&self.machines, &self.claims, hosts, asking)
+        usage_beside(&self.machines, &self.claims, hosts, request)
     }
 }
 

@@ -5,7 +5,7 @@
 //! the rule, beside the function and the texts of the codes. Validation, the documentation and the
 //! completeness tests read this list; a rule that is not in it does not run.
 //!
-//! A function of [`rule::Check::Part`] turns its part of a [`Merged`] spec into the typed part of the
+//! A function of [`rule::Check::Part`] turns its part of a [merged](crate::normalize::Merged) spec into the typed part of the
 //! block; what prevents that becomes a violation. So a value that reached a block has passed every rule
 //! about it, and no rule is written twice.
 //!

@@ -29,7 +29,7 @@ use crate::resource;
 /// A Machine for one pass.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
-    /// Pruned: see [`prune`].
+    /// Pruned: see [`prune`](crate::objects::prune).
     pub metadata: ObjectMeta,
     /// Its labels that are carried to its guest, at most [`LABELS_MAX`](common::bounds::LABELS_MAX).
     #[serde(default)]

@@ -18,6 +18,9 @@ pub(super) type Imports = BTreeMap<PathBuf, BTreeMap<PathBuf, BTreeSet<String>>>
 
 /// The imports of a crate outside of tests. A file imports what its `use` items and its paths name. A re-export of what
 /// a child of the module declares imports nothing by itself: whoever uses it imports the child.
+///
+/// Without the types of all expressions it is not known whose method is called: a call to a method of an `impl` in another
+/// file is not seen. Nor are paths in the texts of attributes, and a macro of the crate counts for its root.
 pub(super) fn imports_of(modules: &Modules) -> Imports {
     let mut imports = Imports::new();
     for (path, module) in &modules.0 {

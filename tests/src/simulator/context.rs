@@ -46,7 +46,7 @@ pub(super) struct Context {
     pub(super) expands_disks: AtomicBool,
     /// Size of each disk that is a file, in bytes, by uid of its claim.
     pub(super) file_sizes: Mutex<BTreeMap<String, u64>>,
-    /// The claims of the cluster, from the watch of [`storage::claims`].
+    /// The claims of the cluster, from the watch of [`claims`](super::storage::claims).
     pub(super) claims: OnceLock<Store<PersistentVolumeClaim>>,
 }
 

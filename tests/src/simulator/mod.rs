@@ -12,6 +12,7 @@
 //! subresources and admission of virt-api                                    `virt_api`
 //! the KubeVirt object                                                       `installation`
 //! PersistentVolumeClaim, DataVolume ──► bound, grown, imported              `storage`
+//! what all of them share                                                    `context`, `kinds`
 //! ```
 //! It replaces virt-controller, virt-handler, virt-api, the kubelet, the provisioner and CDI's importer:
 //! it writes the fields that those write to the objects our controller reads: `printableStatus`, conditions, phases, finalizers, order of deletion.

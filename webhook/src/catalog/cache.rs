@@ -195,14 +195,14 @@ impl Catalog for Cache {
     fn policies(&self, namespace: &str) -> Option<Vec<Arc<Policy>>> {
         self.policies_with(self.namespaces.read().get(namespace))
     }
-    fn usage_beside(&self, asking: &QuotaRequest<'_>) -> Counted {
+    fn usage_beside(&self, request: &QuotaRequest<'_>) -> Counted {
         let (machines, claims, hosts) =
             (self.machines.read(), self.claims.read(), self.hosts.read());
         let hosts = hosts.values().map(|host| &host.kept);
         let admitted = self
             .admitted
-            .beyond(asking.machine, &machines, Instant::now());
-        let counted = usage_beside(&machines, &claims, hosts, asking);
+            .beyond(request.machine, &machines, Instant::now());
+        let counted = usage_beside(&machines, &claims, hosts, request);
         Counted {
             others: counted.others.plus(admitted),
             ..counted

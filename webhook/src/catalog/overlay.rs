@@ -178,7 +178,7 @@ impl Catalog for Overlay<'_> {
             self.cache.policies_with(labels)
         })
     }
-    fn usage_beside(&self, asking: &QuotaRequest<'_>) -> Counted {
-        self.cache.usage_beside(asking)
+    fn usage_beside(&self, request: &QuotaRequest<'_>) -> Counted {
+        self.cache.usage_beside(request)
     }
 }

@@ -73,7 +73,7 @@ pub(super) fn kept_choices(
     kept
 }
 
-pub(super) fn stored_choices(
+fn stored_choices(
     merged: &Merged<'_>,
     backend: Backend,
     old: &Old<'_>,
@@ -92,7 +92,7 @@ pub(super) fn stored_choices(
 }
 
 /// The reclaim policies of a block, by name of the disk.
-pub(super) fn reclaim_policies_in(block: &Normalized) -> BTreeMap<String, ReclaimPolicy> {
+fn reclaim_policies_in(block: &Normalized) -> BTreeMap<String, ReclaimPolicy> {
     let of_disk = |disk: &NormalizedDisk| (disk.name.clone(), disk.reclaim_policy);
     block.disks.iter().map(of_disk).collect()
 }

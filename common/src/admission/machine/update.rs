@@ -62,7 +62,7 @@ pub(super) fn notes(
 }
 
 /// Warnings of what a Machine lacks that is new and has a block.
-pub(super) fn warnings_of_new(lookup: &Lookup<'_>, block: Option<&Normalized>) -> Vec<Warning> {
+fn warnings_of_new(lookup: &Lookup<'_>, block: Option<&Normalized>) -> Vec<Warning> {
     let mut notes = Findings::default();
     if block.is_some() && lookup.is_new {
         rules::warn_of_creation(lookup, &mut notes);
@@ -80,7 +80,7 @@ pub(super) struct Reviewed<'r, 'a> {
 }
 
 /// Compares a Machine with the stored one. Returns warnings of the effects of what is accepted.
-pub(super) fn check_update(
+fn check_update(
     reviewed: &Reviewed<'_, '_>,
     old: &Old<'_>,
     old_block: &Normalized,

@@ -85,16 +85,16 @@ pub fn decide(caches: &Caches, this: &CachedMachine, machine: &Machine) -> Decis
         None
     } else {
         let had_disks = had.iter().flat_map(|had| &had.disks);
-        let asking = QuotaRequest {
+        let request = QuotaRequest {
             machine: key(this),
             backend: block.backend,
             disks: block.disks.iter().map(|disk| disk.name.as_str()).collect(),
             had: had_disks.map(|disk| &**disk).collect(),
         };
-        let kept = kept(caches, &asking);
+        let kept = kept(caches, &request);
         let returning = kept
             .returning
-            .plus(returning_volumes(machine, block, &asking));
+            .plus(returning_volumes(machine, block, &request));
         let machines = caches.machines.state_filter(|other| {
             other.namespace() == this.namespace() && other.uid() != this.uid()
         });
@@ -165,22 +165,22 @@ pub(super) fn policies_with_quota(caches: &Caches) -> Vec<Arc<Policy>> {
 }
 
 /// The disks that are kept in the namespace of a Machine.
-fn kept(caches: &Caches, asking: &QuotaRequest<'_>) -> Counted {
+fn kept(caches: &Caches, request: &QuotaRequest<'_>) -> Counted {
     let kept = caches.quotas.kept();
     let hosts = kept.hosts.values();
     caches
         .address_index
-        .read_machines(|machines| kept_disks(machines, &kept.claims, hosts, asking))
+        .read_machines(|machines| kept_disks(machines, &kept.claims, hosts, request))
 }
 
 /// The kept volumes on the host of a Machine that it uses again. They are no longer among the kept disks, because its block
 /// has them.
-fn returning_volumes(machine: &Machine, block: &Normalized, asking: &QuotaRequest<'_>) -> Usage {
+fn returning_volumes(machine: &Machine, block: &Normalized, request: &QuotaRequest<'_>) -> Usage {
     let status = &machine.status;
     let volumes = status.volumes.iter().chain(&status.kept_volumes);
     let returning = volumes.filter(|volume| {
         let disk = volume.name.as_str();
-        asking.disks.contains(&disk) && !asking.had.contains(&disk)
+        request.disks.contains(&disk) && !request.had.contains(&disk)
     });
     let sizes = returning.filter_map(|volume| {
         let capacity: Bytes = volume.capacity.as_ref()?.parse().ok()?;

@@ -104,8 +104,8 @@ impl Environment for FakeCluster {
         self.claim_users.push((UserKind::VirtualMachine, vm));
     }
 
-    /// A claim and a DataVolume are deleted in the version that was observed, everything else by uid: any write to the
-    /// former, and one recreated from the latter, is another object.
+    /// A claim and a DataVolume are deleted in the version that was observed, everything else by uid: after any
+    /// write the former is another object; of the latter, one that was recreated is.
     fn break_precondition(&mut self, action: &Action, precondition: Precondition) -> bool {
         match (precondition, action) {
             (Precondition::LeaseHeld, _) => self.holds_lease = false,

@@ -50,14 +50,14 @@ pub(crate) fn plan(
     let (reset, reset_guest) = requested_reset(machine, observed, refusal);
     // Those of a migration and of a reset are in their own parts of the status.
     let refusal = refusal.filter(|it| !matches!(it.subject, Subject::Migration | Subject::Reset));
-    let surroundings = VmContext {
+    let context = VmContext {
         networks: &networks,
         storage: &storage,
         restart: &restart,
         is_refused: refusal.is_some(),
         growth,
     };
-    let guest = guest(machine, block, observed, &surroundings);
+    let guest = guest(machine, block, observed, &context);
     if guest.changes_template && !machine.is_paused() {
         restart.replace_what_never_ran(machine, block, observed);
     }

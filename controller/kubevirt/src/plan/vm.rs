@@ -76,7 +76,7 @@ pub(super) fn guest(
     machine: &Machine,
     block: &Normalized,
     observed: &Observed,
-    surroundings: &VmContext<'_>,
+    context: &VmContext<'_>,
 ) -> Plans {
     let VmContext {
         networks,
@@ -84,7 +84,7 @@ pub(super) fn guest(
         restart,
         is_refused,
         growth,
-    } = *surroundings;
+    } = *context;
     let mut plans = Plans::default();
     if !observed.kubevirt {
         plans.outcome.record_first(Fault::new(

@@ -6,8 +6,9 @@
 //!                                                      (or the fake)
 //! ```
 //! libvirt's calls block, and one that waits for a frozen guest can block all others on its connection. So a host
-//! has several connections, each with a thread and one call at a time: calls that take milliseconds use the fast one; starts
-//! and stops use the slow one. Removals, readiness probes, and each fetch or copy of an image have one of their own.
+//! has several connections, each with a thread and one call at a time: calls that take milliseconds use the fast one;
+//! agents, volumes, starts and stops use the slow one. Readiness probes, the removal of what nothing needs any more, and each
+//! fetch or copy of an image have one of their own.
 
 #![cfg_attr(
     not(feature = "native"),

@@ -3,7 +3,7 @@
 //! ```text
 //! LibvirtHost ─ watch ─▶ poller: a task per host ─▶ Snapshot ─▶ status of the LibvirtHost
 //!                            │                          └─ changed domains ─▶ their Machines get a pass
-//!                            └─ registry: ConnectedHost ◀── passes of Machines
+//!                            └─ registry of connected hosts ◀── passes of Machines
 //! ```
 //! libvirt's events are not used: listing all domains takes a millisecond, and an event is lost with the
 //! connection that would have delivered it.

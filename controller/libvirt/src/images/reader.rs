@@ -32,7 +32,7 @@ impl Default for MinimumRate {
 /// Counts and digests what is read. The guard is asked with every chunk.
 pub(super) struct Reader<'a, R> {
     body: R,
-    pace: MinimumRate,
+    rate: MinimumRate,
     progress: &'a Progress,
     guard: &'a Guard,
     digest: Sha256,
@@ -45,13 +45,13 @@ pub(super) struct Reader<'a, R> {
 impl<'a, R: Read> Reader<'a, R> {
     pub(super) fn new(
         body: R,
-        pace: MinimumRate,
+        rate: MinimumRate,
         progress: &'a Progress,
         guard: &'a Guard,
     ) -> Self {
         Self {
             body,
-            pace,
+            rate,
             progress,
             guard,
             digest: Sha256::new(),
@@ -80,13 +80,13 @@ impl<'a, R: Read> Reader<'a, R> {
         self.waited += start.elapsed();
         let bytes = u64::try_from(count).unwrap_or_default();
         self.received += bytes;
-        if self.waited >= self.pace.window {
-            if self.received < self.pace.least {
+        if self.waited >= self.rate.window {
+            if self.received < self.rate.least {
                 return Err(Error::other(format!(
                     "the server sent {} bytes in {} s, and at least {} are expected; use a faster server",
                     self.received,
                     self.waited.as_secs(),
-                    self.pace.least
+                    self.rate.least
                 )));
             }
             (self.waited, self.received) = (Duration::ZERO, 0);
@@ -141,16 +141,16 @@ mod tests {
     #[test]
     fn a_server_that_sends_too_slowly_is_given_up_and_one_that_is_fast_enough_is_not() {
         let (progress, guard) = (Progress::default(), environment::guard());
-        let pace = |least| MinimumRate {
+        let rate = |least| MinimumRate {
             window: Duration::from_millis(5),
             least,
         };
         let trickle = || SlowReader(Duration::from_micros(100));
-        let mut slow = Reader::new(trickle(), pace(1 << 20), &progress, &guard);
+        let mut slow = Reader::new(trickle(), rate(1 << 20), &progress, &guard);
         read_head(&mut slow, 1 << 20).unwrap_err();
         let why = slow.failure("https://host/x").unwrap();
         assert!(why.contains("use a faster server"), "{why}");
-        let mut fast = Reader::new(trickle(), pace(1), &progress, &guard);
+        let mut fast = Reader::new(trickle(), rate(1), &progress, &guard);
         assert_eq!(read_head(&mut fast, 200).unwrap(), [7; 200]);
         assert_eq!(fast.failure(""), None);
     }

@@ -290,16 +290,16 @@ impl HostAnswer {
                 volume.is_some_and(|it| it.pool == *pool && it.volume == *name)
             })
         };
-        let volumes_to_look_up: Vec<_> = existing
+        let volumes: Vec<_> = existing
             .iter()
             .filter(|key| !has(key))
             .filter_map(|key| Some((key, self.volumes.get(key)?)))
             .collect();
-        if volumes_to_look_up.is_empty() {
+        if volumes.is_empty() {
             return Ok(());
         }
         let others = Others::last_read(host, uuid)?;
-        for (key, volume) in volumes_to_look_up {
+        for (key, volume) in volumes {
             // Looked for again right before the guest gets the volume, and an error is reported there.
             match others.fault(host, (&key.0, volume), namespace) {
                 Err(error) if error.is_of_host() => return Err(error),

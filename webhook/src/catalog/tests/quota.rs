@@ -29,13 +29,13 @@ fn a_machine_with_an_unreadable_block_counts_what_can_be_read_of_it() {
         }));
         let cache = Cache::default();
         cache.machines.apply(MachineEntry::parse(&machine, "here"));
-        let asking = QuotaRequest {
+        let request = QuotaRequest {
             machine: machine_name("web"),
             backend: Backend::Kubevirt,
             disks: vec![],
             had: vec![],
         };
-        let usage = cache.usage_beside(&asking).others;
+        let usage = cache.usage_beside(&request).others;
         assert_eq!((usage.cpu, usage.memory, usage.storage), expected);
         // The claim of its disk is not one that is kept.
         cache.claims.apply(claim(
@@ -47,7 +47,7 @@ fn a_machine_with_an_unreadable_block_counts_what_can_be_read_of_it() {
                 "vitistack.io/disk": "root",
             }}),
         ));
-        let with_claim = cache.usage_beside(&asking).others.storage;
+        let with_claim = cache.usage_beside(&request).others.storage;
         let kept = if expected.2 == 0 { 10 * GI } else { expected.2 };
         assert_eq!(with_claim, kept, "{spec}");
     }

@@ -31,7 +31,7 @@ const PAUSE: Pause = Pause {
 
 /// How long a call may be overdue until its worker gets another thread; doubled for each further one. So a host
 /// that hangs for a week costs a dozen threads, and is reached again after at most as long as it was away.
-const QUEUE_TIMEOUT: Duration = Duration::from_mins(5);
+const OVERDUE_LIMIT: Duration = Duration::from_mins(5);
 
 /// A host's two connections. Dropped, their threads end as soon as the calls under way return.
 pub(crate) struct Host {
@@ -51,15 +51,15 @@ impl Host {
                 connector.clone(),
                 target.clone(),
                 PAUSE,
-                QUEUE_TIMEOUT,
+                OVERDUE_LIMIT,
             ),
-            slow: Worker::new("libvirt-slow", connector, target, PAUSE, QUEUE_TIMEOUT),
+            slow: Worker::new("libvirt-slow", connector, target, PAUSE, OVERDUE_LIMIT),
         }
     }
 
-    /// Another connection, for what takes minutes: a fetch, or copies.
+    /// Another connection, for what takes minutes: a fetch, a copy, the removal of what nothing needs any more.
     pub(crate) fn background_worker(&self) -> Worker {
-        self.another("libvirt-images")
+        self.another("libvirt-background")
     }
 
     /// Another connection, for probes: one that waits for an agent delays other probes only.
@@ -75,7 +75,7 @@ impl Host {
             ..
         } = &self.slow;
         let (connector, target) = (connector.clone(), target.clone());
-        Worker::new(name, connector, target, *pause, QUEUE_TIMEOUT)
+        Worker::new(name, connector, target, *pause, OVERDUE_LIMIT)
     }
 
     /// Cancels every call that has not begun, and every later one: the host is not to be reached this way any more.
@@ -110,7 +110,7 @@ struct WorkerThread {
     /// When the call under way should have returned.
     due: Arc<watch::Sender<Option<Moment>>>,
     /// How long it may be overdue.
-    patience: Duration,
+    overdue_limit: Duration,
 }
 
 impl Worker {
@@ -119,7 +119,7 @@ impl Worker {
         connector: Arc<dyn Connector>,
         target: Arc<Target>,
         pause: Pause,
-        patience: Duration,
+        overdue_limit: Duration,
     ) -> Self {
         let session = Session::new(connector.clone(), target.clone(), pause);
         Self {
@@ -127,7 +127,7 @@ impl Worker {
             connector,
             target,
             pause,
-            thread: Mutex::new(Arc::new(WorkerThread::new(name, session, patience))),
+            thread: Mutex::new(Arc::new(WorkerThread::new(name, session, overdue_limit))),
             closed: Arc::default(),
         }
     }
@@ -146,7 +146,11 @@ impl Worker {
                 "a call to a libvirt host hangs; opening another connection"
             );
             let session = Session::new(self.connector.clone(), self.target.clone(), self.pause);
-            *thread = Arc::new(WorkerThread::new(self.name, session, thread.patience * 2));
+            *thread = Arc::new(WorkerThread::new(
+                self.name,
+                session,
+                thread.overdue_limit * 2,
+            ));
         }
         thread.clone()
     }
@@ -195,7 +199,7 @@ impl Worker {
 }
 
 impl WorkerThread {
-    fn new(name: &str, mut session: Session, patience: Duration) -> Self {
+    fn new(name: &str, mut session: Session, overdue_limit: Duration) -> Self {
         let (jobs, received) = mpsc::channel::<Job>();
         let run = move || received.iter().for_each(|job| job(&mut session));
         // Without its thread each call is answered with an error.
@@ -206,23 +210,23 @@ impl WorkerThread {
             jobs,
             permits: Arc::new(Semaphore::new(1)),
             due: Arc::default(),
-            patience,
+            overdue_limit,
         }
     }
 
     fn hangs(&self) -> bool {
         let due = *self.due.borrow();
-        due.is_some_and(|due| due + self.patience < Moment::now())
+        due.is_some_and(|due| due + self.overdue_limit < Moment::now())
     }
 
     /// Waits for the calls before this one, but not for one that is overdue.
     async fn permit(&self, limit: Duration) -> Result<OwnedSemaphorePermit> {
-        let patience = Moment::now() + limit;
+        let until_busy = Moment::now() + limit;
         let mut permit = pin!(self.permits.clone().acquire_owned());
         let mut due = self.due.subscribe();
         loop {
             let overdue = *due.borrow_and_update();
-            let until = overdue.map_or(patience, |it| it.min(patience));
+            let until = overdue.map_or(until_busy, |it| it.min(until_busy));
             tokio::select! {
                 biased;
                 permit = &mut permit => return permit.map_err(|_| ended()),

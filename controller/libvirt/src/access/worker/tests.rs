@@ -27,16 +27,16 @@ fn target() -> Target {
 }
 
 fn worker(host: &FakeLibvirt, pause: Pause) -> Worker {
-    worker_of(host, pause, QUEUE_TIMEOUT)
+    worker_of(host, pause, OVERDUE_LIMIT)
 }
 
-fn worker_of(host: &FakeLibvirt, pause: Pause, patience: Duration) -> Worker {
+fn worker_of(host: &FakeLibvirt, pause: Pause, overdue_limit: Duration) -> Worker {
     Worker::new(
         "worker",
         Arc::new(host.clone()),
         Arc::new(target()),
         pause,
-        patience,
+        overdue_limit,
     )
 }
 
