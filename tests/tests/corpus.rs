@@ -15,7 +15,7 @@ use kube::{
 use lab::{
     Kubectl, Lab, Options, Output, ProgramUnderTest, storage_class,
     tables::{self, Case},
-    wait::Deadline,
+    wait,
 };
 use serde_json::{Value, json};
 
@@ -160,19 +160,14 @@ fn reported(case: &Case) -> impl Iterator<Item = &String> {
     case.refuses.iter().chain(&case.warns)
 }
 
-/// The first cases in which a code is refused or warned of, or nothing is, of creations and of updates.
-fn sample(cases: Vec<Case>) -> Vec<Case> {
-    let mut seen = BTreeSet::new();
-    let mut cases = cases;
-    cases.retain(|case| {
-        let codes = reported(case).filter_map(|line| line.rsplit_once('['));
-        let codes = codes.map(|(_, code)| code.to_owned());
-        let none = reported(case).next().is_none().then(String::new);
-        let new = codes.chain(none).map(|code| (case.old.is_some(), code));
-        // Not `any`, which would stop at the first new one.
-        new.filter(|code| seen.insert(code.clone())).count() > 0
-    });
-    cases
+/// Whether a case is the first creation or update in which a code is refused or warned of, or nothing is.
+fn is_first(case: &Case, seen: &mut BTreeSet<(bool, String)>) -> bool {
+    let codes = reported(case).filter_map(|line| line.rsplit_once('['));
+    let codes = codes.map(|(_, code)| code.to_owned());
+    let none = reported(case).next().is_none().then(String::new);
+    let codes = codes.chain(none).map(|code| (case.old.is_some(), code));
+    // Not `any`, which would stop at the first new one.
+    codes.filter(|code| seen.insert(code.clone())).count() > 0
 }
 
 /// The output of kubectl for a refused creation.
@@ -301,14 +296,8 @@ fn warning_in(header: &str) -> String {
 /// Sends an object to the API server as a dry run, as kubectl does: a creation, or a server-side apply to the object
 /// of this name.
 async fn dry_run(lab: &Lab, kind: &str, object: &Value, name: Option<&str>) -> Answer {
-    let group = GroupVersionKind::gvk("vitistack.io", "v1alpha1", kind);
-    let plural = ApiResource::from_gvk(&group).plural;
-    let namespace = if tables::is_cluster_scoped(kind) {
-        ""
-    } else {
-        "namespaces/default/"
-    };
-    let path = format!("/apis/vitistack.io/v1alpha1/{namespace}{plural}");
+    let objects = api(lab, kind);
+    let path = objects.resource_url();
     let query = "dryRun=All&fieldValidation=Strict";
     let (method, uri, content) = match name {
         None => (Method::POST, format!("{path}?{query}"), "application/json"),
@@ -334,7 +323,7 @@ async fn dry_run(lab: &Lab, kind: &str, object: &Value, name: Option<&str>) -> A
 /// Stores the object that a case changes. Returns its name.
 async fn store(lab: &Lab, case: &Case, old: &Value) -> String {
     let name = old["metadata"]["name"].as_str().unwrap();
-    // As kubectl, which would otherwise be told of fields of another client.
+    // As kubectl: otherwise its apply would conflict with another field manager.
     let parameters = PatchParams::apply(MANAGER).force();
     let objects = api(lab, &case.kind);
     objects
@@ -388,16 +377,13 @@ async fn failure(lab: &Lab, kubectl: Option<&Kubectl>, case: &Case) -> Option<St
     wrong.then(|| format!("{}\n{shown}\n{case:?}", case.name))
 }
 
-/// As [`failure`], until there is none. For a moment the webhook still knows the Machine of the case before, which has the
-/// same addresses.
+/// As [`failure`], until there is none. For a moment the webhook still knows the Machine of the case before, which may have
+/// the same addresses.
 async fn lasting_failure(lab: &Lab, kubectl: Option<&Kubectl>, case: &Case) -> Option<String> {
-    let deadline = Deadline::after(CACHE_DELAY);
-    loop {
-        match failure(lab, kubectl, case).await {
-            Some(_) if !deadline.passed() => {}
-            outcome => return outcome,
-        }
-    }
+    let answered = wait::until_within(CACHE_DELAY, &case.name, async || {
+        Ok(failure(lab, kubectl, case).await.map_or(Ok(()), Err))
+    });
+    answered.await.err().map(|error| format!("{error:#}"))
 }
 
 fn api(lab: &Lab, kind: &str) -> Api<DynamicObject> {
@@ -415,16 +401,10 @@ fn api(lab: &Lab, kind: &str) -> Api<DynamicObject> {
 async fn the_api_server_and_kubectl_answer_with_the_lines_of_the_tables() {
     let (lab, _webhook) = cluster().await;
     let kubectl = lab.kubectl();
-    let names = |cases: &[Case]| -> BTreeSet<String> {
-        cases
-            .iter()
-            .map(|case| format!("{}: {}", case.kind, case.name))
-            .collect()
-    };
-    let of_kubectl = names(&sample(plain_cases()));
+    let mut seen = BTreeSet::new();
     let (mut refused, mut warned, mut failures) = ([0, 0], [0, 0], vec![]);
     for case in plain_cases() {
-        let is_in_sample = of_kubectl.contains(&format!("{}: {}", case.kind, case.name));
+        let is_in_sample = is_first(&case, &mut seen);
         let kubectl = Some(&kubectl).filter(|_| is_in_sample);
         let counts = match lasting_failure(&lab, kubectl, &case).await {
             Some(failure) => {

@@ -45,10 +45,10 @@ const CERTIFICATES_PACKAGE: &str = "ca-certificates";
 /// image would trust them wherever it runs.
 const PUBLIC_CERTIFICATES: &str = "/usr/share/ca-certificates/mozilla";
 
-/// The certificates in a folder, in the order of their names.
-fn certificates_in(folder: &str) -> Result<Vec<u8>> {
-    let missing = || format!("{folder}: apt-get install {CERTIFICATES_PACKAGE}");
-    let entries = fs::read_dir(folder).with_context(missing)?;
+/// The certificates of the public CAs, in the order of their names.
+fn public_certificates() -> Result<Vec<u8>> {
+    let missing = || format!("{PUBLIC_CERTIFICATES}: apt-get install {CERTIFICATES_PACKAGE}");
+    let entries = fs::read_dir(PUBLIC_CERTIFICATES).with_context(missing)?;
     let mut files = Vec::new();
     for entry in entries {
         files.push(entry.with_context(missing)?.path());
@@ -85,7 +85,7 @@ pub async fn product(
         0o644,
     );
     files.add("/etc/nsswitch.conf", "hosts: files dns\n", 0o644);
-    files.add(CERTIFICATES, certificates_in(PUBLIC_CERTIFICATES)?, 0o644);
+    files.add(CERTIFICATES, public_certificates()?, 0o644);
     files.package(CERTIFICATES_PACKAGE).await?;
     Ok(Image {
         name,

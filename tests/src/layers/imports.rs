@@ -17,7 +17,7 @@ use super::modules::{self, Modules, is_test};
 pub(super) type Imports = BTreeMap<PathBuf, BTreeMap<PathBuf, BTreeSet<String>>>;
 
 /// The imports of a crate outside of tests. A file imports what its `use` items and its paths name. A re-export of what
-/// a child of the module declares imports nothing by itself: whoever uses it imports the child.
+/// a submodule declares is no import: the files that use it import the submodule.
 ///
 /// Without the types of all expressions it is not known whose method is called: a call to a method of an `impl` in another
 /// file is not seen. Nor are paths in the texts of attributes, and a macro of the crate counts for its root.
@@ -29,7 +29,9 @@ pub(super) fn imports_of(modules: &Modules) -> Imports {
             found.visit_item(item);
         }
         let from = imports.entry(module.file.clone()).or_default();
-        let used = found.used.iter().filter(|it| modules.names(path, it));
+        let used = found.used.iter();
+        // A single name may be that of a variable: it counts only if it is imported.
+        let used = used.filter(|it| it.len() > 1 || it.iter().all(|name| module.imports(name)));
         let used = used.map(|names| (names, false));
         let reexported = found.reexported.iter().map(|names| (names, true));
         for (names, is_reexport) in used.chain(reexported) {

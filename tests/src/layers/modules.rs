@@ -80,19 +80,6 @@ impl Modules {
         Ok(())
     }
 
-    /// Whether a path can name something of this crate. A single name may be that of a variable: it counts only if it
-    /// is imported.
-    pub(super) fn names(&self, from: &ModulePath, path: &[String]) -> bool {
-        let Some(first) = path.first() else {
-            return false;
-        };
-        let module = self.0.get(from);
-        let is_imported = module.is_some_and(|module| module.imported.contains_key(first));
-        let is_child = || self.0.contains_key(&joined(from, first));
-        let begins = || ["crate", "super", "self"].contains(&first.as_str());
-        is_imported || (path.len() > 1 && (begins() || is_child()))
-    }
-
     /// The module that declares the item at a path, or the last module found on the path; `None` if the path
     /// leaves the crate. `pub use` is followed, so that a re-export counts for the module that declares the item.
     pub(super) fn resolve(&self, from: &ModulePath, path: &[String]) -> Option<ModulePath> {
@@ -183,6 +170,11 @@ impl Module {
             imported: BTreeMap::new(),
             globs: Vec::new(),
         }
+    }
+
+    /// Whether a `use` item brings this name into the module.
+    pub(super) fn imports(&self, name: &str) -> bool {
+        self.imported.contains_key(name)
     }
 
     fn add(&mut self, item: Item) {
