@@ -75,33 +75,46 @@ impl Binary {
 /// The environment variable with the folder of the programs of the next release.
 const NEXT_BUILT: &str = "LAB_NEXT_BINARIES";
 
-/// Builds both programs with the feature `next-version`. Returns the variable that passes their folder to tests, and the folder.
+/// Builds both programs with the feature `next-version`, for a caller that has just built those of this release in the
+/// profile of this program. Returns the variable that passes their folder to tests, and the folder.
 pub async fn next_release_built() -> Result<(&'static str, PathBuf)> {
-    Ok((NEXT_BUILT, next_release().await?))
+    Ok((NEXT_BUILT, build_next(&profile_folder()?).await?))
 }
 
 /// The folder of both programs built with the feature `next-version`; built once per process.
 pub(crate) async fn next_release() -> Result<PathBuf> {
     static FOLDER: OnceCell<PathBuf> = OnceCell::const_new();
-    FOLDER.get_or_try_init(build_next).await.cloned()
+    let built = async {
+        if let Some(folder) = env::var_os(NEXT_BUILT) {
+            return Ok(folder.into());
+        }
+        let program = Binary::Webhook.path().await?;
+        build_next(program.parent().context("a profile's folder")?).await
+    };
+    FOLDER.get_or_try_init(|| built).await.cloned()
 }
 
-async fn build_next() -> Result<PathBuf> {
-    if let Some(folder) = env::var_os(NEXT_BUILT) {
-        return Ok(folder.into());
-    }
-    let profile = Binary::Webhook.path().await?;
-    let profile = profile.parent().context("a profile's folder")?;
-    let folder = profile.join("next-version");
-    fs::create_dir_all(&folder).await?;
-    let next = ["webhook/next-version", "controller/next-version"];
-    cargo_build(profile, &next).await?;
+/// Both builds write the same files, so that those of this release, which all other tests start, are put aside
+/// meanwhile. A build that fails leaves them there; the next build of this release writes them again.
+async fn build_next(profile: &Path) -> Result<PathBuf> {
+    let (this, next) = (profile.join("this-version"), profile.join("next-version"));
+    move_programs(profile, &this).await?;
+    cargo_build(
+        profile,
+        &["webhook/next-version", "controller/next-version"],
+    )
+    .await?;
+    move_programs(profile, &next).await?;
+    move_programs(&this, profile).await?;
+    Ok(next)
+}
+
+async fn move_programs(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).await?;
     for binary in [Binary::Webhook, Binary::Controller] {
-        fs::copy(profile.join(binary.name()), folder.join(binary.name())).await?;
+        fs::rename(from.join(binary.name()), to.join(binary.name())).await?;
     }
-    // Both builds write the same files: restore those of this release, which all tests start.
-    cargo_build(profile, &[]).await?;
-    Ok(folder)
+    Ok(())
 }
 
 /// The environment variable with the folder of programs that have just been built.
@@ -148,8 +161,11 @@ async fn cargo_build(profile: &Path, more_features: &[&str]) -> Result<()> {
     let target = profile.parent().context("a target folder")?;
     let mut command = crate::paths::cargo();
     command
-        .args(["build", "--workspace", "--bins", "--target-dir"])
+        // With the features that the whole workspace enables, so that no dependency is compiled for these two alone.
+        .args(["build", "--workspace", "--target-dir"])
         .arg(target)
+        .args(["--bin", Binary::Webhook.name()])
+        .args(["--bin", Binary::Controller.name()])
         .args(features(more_features).await?)
         .stdin(Stdio::null())
         .kill_on_drop(true);

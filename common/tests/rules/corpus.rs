@@ -283,10 +283,9 @@ pub(crate) fn varied(valid: &Value, variations: &[&Variation]) -> Value {
 
 /// The code of this name.
 pub(crate) fn code(name: &str) -> Code {
-    let found = common::rules::codes()
-        .into_iter()
-        .find(|code| code.as_str() == name);
-    found.unwrap_or_else(|| panic!("no code is called {name}"))
+    static CODES: LazyLock<Vec<Code>> = LazyLock::new(common::rules::codes);
+    let found = CODES.iter().find(|code| code.as_str() == name);
+    *found.unwrap_or_else(|| panic!("no code is called {name}"))
 }
 
 /// Runs the jobs on one thread per processor. Returns the results in the order of the jobs.
