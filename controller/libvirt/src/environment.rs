@@ -29,7 +29,7 @@ use crate::access;
 use crate::access::fake::FakeLibvirt;
 use crate::access::{AccessError, Connection, Connector as _, Target, VolumeKey};
 use crate::apply::moving::verify_volumes;
-use crate::apply::{Job, act};
+use crate::apply::on_host::{Job, act};
 use crate::capacity::UNLIMITED;
 use crate::guard::Guard;
 use crate::hardware::Cpus;

@@ -12,7 +12,11 @@
 
 #![cfg_attr(
     not(feature = "native"),
-    allow(dead_code, reason = "a build without libvirt opens no connection")
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "a build without libvirt opens no connection"
+    )
 )]
 
 mod addresses;

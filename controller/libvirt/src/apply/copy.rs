@@ -9,7 +9,8 @@ use controller_core::machine::{CachedMachine, Machine};
 use controller_core::objects::Meta as _;
 use kube::runtime::reflector::ObjectRef;
 
-use super::{Applier, act};
+use super::applier::Applier;
+use super::on_host::act;
 use crate::access::{AccessError, VolumeKey};
 use crate::guard::Guard;
 use crate::hosts::connected::ConnectedHost;

@@ -12,7 +12,7 @@ use controller_core::objects::Meta as _;
 use kube::runtime::reflector::{ObjectRef, Store};
 use time::OffsetDateTime;
 
-use super::Applier;
+use super::applier::Applier;
 use crate::access::{AccessError, Result};
 use crate::guard::Guard;
 use crate::hosts::connected::ConnectedHost;

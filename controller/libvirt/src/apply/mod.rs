@@ -3,72 +3,49 @@
 //! A call that was not answered in time may have had its effect: the next pass observes the host again and
 //! continues from there.
 
+mod applier;
 mod copy;
 mod fetch;
 pub(crate) mod moving;
-mod on_host;
+pub(crate) mod on_host;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::api::left_volumes::{KeptVolume, TombstoneVolume};
 use common::names::{self, FIELD_MANAGER};
-use common::render::libvirt::domain_uuid;
 use controller_core::backend::Failed;
-use controller_core::cache::Cache;
-use controller_core::caches::Caches;
-use controller_core::client::{ApiError, GuardedClient, Remedy};
-use controller_core::machine::{CachedMachine, Machine, requested_resources};
+use controller_core::client::{ApiError, Remedy};
+use controller_core::machine::{CachedMachine, Machine};
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
 use controller_core::preconditions::Effect;
-use controller_core::triggers::Triggers;
 use controller_core::writes::{Written, remove_annotation};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use kube::runtime::reflector::ObjectRef;
 use serde_json::json;
 use time::OffsetDateTime;
 
+pub(crate) use applier::Applier;
+use applier::{REFRESH, missing};
 use copy::CopiedDisk;
 use fetch::WantedImage;
-pub(crate) use on_host::{Job, act};
+use on_host::act;
 
 use crate::failure::failed;
-use crate::guard::Guard;
 use crate::hosts::connected::ConnectedHost;
-use crate::hosts::guards::{may_act, spec_pools};
-use crate::hosts::registry::Hosts;
 use crate::hosts::tombstones;
 use crate::images::names::base_of;
 use crate::libvirt_host::LibvirtHost;
 use crate::plan::action::{Action, KeptOnHost};
 use crate::plan::delete::waits_for_object;
 use crate::plan::disks::to_delete;
-use crate::pool_space::StorageFactor;
 use crate::volume_effects::{Removal, remove_volume};
 
 /// Limit of calls that take 3 to 16 ms: definitions, metadata.
 const QUICK: Duration = Duration::from_secs(5);
 /// Limit of starts, stops, deletions and uploads of a seed. A frozen QEMU took 11.7 s to be ended.
 const SLOW: Duration = Duration::from_secs(30);
-/// Limit of what refreshes pools of a host: libvirt reads the header of each volume.
-const REFRESH: Duration = Duration::from_mins(2);
-
-/// Carries out actions.
-#[derive(Clone, Debug)]
-pub(crate) struct Applier {
-    /// The hosts that are polled.
-    pub(crate) hosts: Hosts,
-    /// LibvirtHosts as the API server has them.
-    pub(crate) objects: Cache<LibvirtHost>,
-    /// Objects as the API server has them.
-    pub(crate) caches: Caches,
-    /// The API server.
-    pub(crate) api: GuardedClient,
-    /// Triggers passes of Machines.
-    pub(crate) triggers: Triggers,
-}
 
 impl Applier {
     /// Carries out one action; returns what it wrote at the API server.
@@ -114,28 +91,6 @@ impl Applier {
                 Ok(None)
             }
         }
-    }
-
-    /// The host that was observed.
-    fn host_of(&self, machine: &Machine) -> Result<Arc<ConnectedHost>, Failed> {
-        let name = self.hosts.host_of_machine(machine).unwrap_or_default();
-        self.hosts.get(&name).ok_or_else(|| missing(&name))
-    }
-
-    /// The guard that a job of this Machine on this host checks before each effect.
-    fn guard(&self, host: &Arc<ConnectedHost>, machine: &Machine) -> Guard {
-        let (hosts, machines) = (self.hosts.clone(), self.caches.machines.clone());
-        let (here, uid) = (host.name.clone(), machine.uid().to_owned());
-        let cached = ObjectRef::new(machine.name()).within(machine.namespace());
-        let pools = spec_pools(&self.objects, &host.name);
-        let bound_elsewhere = move || {
-            let cached = machines.get(&cached).filter(|cached| cached.uid() == uid);
-            let hint = cached.as_ref().and_then(|cached| cached.binding.as_ref());
-            let hint = hint.and_then(|binding| binding.host.as_deref());
-            // Between the binding and its arrival in the cache, the cached Machine has no host.
-            hosts.host_of(&uid, hint).filter(|other| *other != here)
-        };
-        Guard::new(may_act(&self.api, host), bound_elsewhere, pools)
     }
 
     async fn on(
@@ -190,20 +145,6 @@ impl Applier {
             .map_err(|error| failed(&error))
     }
 
-    /// A job of a Machine on a host.
-    fn job(&self, host: &ConnectedHost, machine: &Machine, guard: Guard) -> Job {
-        let object = self.objects.get("", &host.name);
-        Job {
-            uuid: domain_uuid(machine.uid()),
-            owner: machine.uid().to_owned(),
-            guard,
-            factor: object
-                .map(|object| StorageFactor::of(&object.spec))
-                .unwrap_or_default(),
-            reservations: host.reservations.clone(),
-        }
-    }
-
     /// Writes the host to the Machine, if the Machine is still the version that was observed, before anything is
     /// sent to the host. A Machine bound twice would run two guests.
     async fn bind(&self, machine: &Machine, host: &str) -> Result<Option<Written>, Failed> {
@@ -223,14 +164,6 @@ impl Applier {
             .await?;
         self.reserve(machine, host);
         Ok(Some(Written::of(&made)))
-    }
-
-    /// Counts the Machine on a host that does not show it yet.
-    fn reserve(&self, machine: &Machine, host: &str) {
-        if let Some(block) = machine.desired() {
-            self.hosts
-                .reserve(machine.uid(), host, requested_resources(block));
-        }
     }
 
     async fn record_orphan(
@@ -293,14 +226,6 @@ impl Applier {
         tombstones::forget_kept(&self.api, &object, volume).await?;
         Ok(None)
     }
-}
-
-/// The failure of an action on a host that was removed meanwhile.
-fn missing(host: &str) -> Failed {
-    Failed::new(
-        Remedy::Retry,
-        format!("LibvirtHost '{host}' does not exist"),
-    )
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::writes::{Written, write_status_unless_changed};
 
-use super::{Applier, REFRESH, act, missing};
+use super::applier::{Applier, REFRESH, missing};
+use super::on_host::act;
 use crate::access::{AccessError, Connection, Result};
 use crate::failure::{MOVE_REFUSED, failed};
 use crate::images::names::{is_attempt, is_attempt_of, marker};

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use common::api::machine::Image;
 use common::render::libvirt::{PoolVolume, VolumeFormat, VolumeSpec, volume_xml};
+use controller_core::cache::Cache;
+use controller_core::caches::Caches;
 use controller_core::fixtures;
+use controller_core::triggers::Triggers;
 use kube::runtime::reflector::store;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
@@ -15,6 +18,7 @@ use crate::access::VolumeKey;
 use crate::access::fake::{FakeLibvirt, FakeVolume};
 use crate::api_server::api_server;
 use crate::environment::{POOL, block, host_object};
+use crate::hosts::registry::Hosts;
 use crate::images::fetches::ImageState;
 use crate::images::names::{attempt, copy_name, marker};
 use crate::plan::disks::copies;

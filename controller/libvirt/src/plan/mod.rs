@@ -12,14 +12,11 @@
 //! metadata are the Machine's.
 
 pub(crate) mod action;
-mod copy;
 pub(crate) mod create;
 pub(crate) mod delete;
 mod dhcp;
 pub(crate) mod disks;
 mod display;
-mod existing;
-mod growth;
 mod hardware;
 pub(crate) mod held;
 mod moving;

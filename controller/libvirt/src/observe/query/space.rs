@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::HostAnswer;
+use super::answer::HostAnswer;
 use crate::access::{AccessError, Connection};
 use crate::images::names::{base_of, is_attempt, is_attempt_of, marker};
 use crate::pool_space::{StorageFactor, space_left};

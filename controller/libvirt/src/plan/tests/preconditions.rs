@@ -3,7 +3,7 @@
 use super::*;
 use crate::access::FirmwareState;
 use crate::access::fake::{FakePool, FakeVolume, HostState};
-use crate::apply::{Job, act};
+use crate::apply::on_host::{Job, act};
 use crate::environment;
 use crate::guard::Guard;
 use crate::images::names::{attempt, base_of, is_marker};

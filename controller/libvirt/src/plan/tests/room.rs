@@ -5,7 +5,7 @@ use common::quantity::Bytes;
 
 use super::*;
 use crate::access::AccessError;
-use crate::apply::{Job, act};
+use crate::apply::on_host::{Job, act};
 use crate::capacity::UNLIMITED;
 use crate::failure::failed;
 use crate::plan::action::Action;

@@ -3,7 +3,7 @@
 use common::api::normalized::NormalizedDisk;
 use controller_core::conditions::Fault;
 
-use super::volumes::Volumes;
+use super::collected::Volumes;
 use crate::access::VolumeKey;
 use crate::images::fetches::ImageState;
 use crate::observed::HostView;

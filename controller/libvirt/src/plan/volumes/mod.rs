@@ -8,56 +8,27 @@
 //! A volume that exists is not created again: it may have a guest's data. A copy without its marker was never used; the
 //! next copy gets another name.
 
-use std::collections::BTreeMap;
+mod collected;
+mod copy;
+mod existing;
+mod growth;
 
 use common::api::libvirt_host::HostStorage;
 use common::api::machine::Image;
 use common::api::normalized::{Normalized, NormalizedDisk};
-use common::api::status::VolumeStatus;
 use common::quantity::Bytes;
-use common::render::libvirt::{
-    PoolVolume, VolumeRecord, VolumeSpec, is_reserved_volume, volume_xml,
-};
-use controller_core::conditions::{Fault, Outcome};
+use common::render::libvirt::{PoolVolume, VolumeSpec, is_reserved_volume, volume_xml};
+use controller_core::conditions::Fault;
 use controller_core::machine::Machine;
 use controller_core::plan::Now;
 
 use super::action::Action;
 use super::disks::{existing, format, name_of, of_another_class};
-use crate::failure::NO_ROOM;
 use crate::images::fetches::ImageState;
 use crate::images::names::{attempt, base_of, image_volume};
 use crate::observed::HostView;
 use crate::offers::{is_copy, is_overlay, storage};
-use crate::pool_space::{MAKE_ROOM, StorageFactor};
-
-/// The actions and findings of the volumes.
-#[derive(Debug, Default)]
-pub(super) struct Volumes {
-    pub(super) actions: Vec<Action>,
-    /// Actions that grow disks: no other action waits for them.
-    pub(super) growth: Vec<Action>,
-    /// Whether the domain has the volumes it names.
-    pub(super) outcome: Outcome,
-    /// Progress of an image that is not complete yet. The domain is not defined before it is.
-    pub(super) import: Option<Fault>,
-    /// Volumes by disk or drive.
-    pub(super) placed: BTreeMap<String, PoolVolume>,
-    /// The volumes of the disks, with their reclaim policies.
-    pub(super) kept: Vec<VolumeRecord>,
-    /// The volumes of the disks, for the status.
-    pub(super) reported: Vec<VolumeStatus>,
-    /// Disks that are smaller than they are to be.
-    pub(super) growing: Vec<String>,
-    /// Why a disk of an existing domain is not made or not grown.
-    pub(super) no_room: Option<Fault>,
-    /// Space that the volumes of this plan take, by pool.
-    taken: BTreeMap<String, u128>,
-    /// Namespace of the Machine.
-    namespace_uid: String,
-    /// Whether the Machine may not grow.
-    is_held: bool,
-}
+pub(super) use collected::{Volumes, pool_not_found};
 
 /// Plans the volumes of a Machine. `is_held`: no disk is made and none grows.
 pub(super) fn volumes(
@@ -67,11 +38,7 @@ pub(super) fn volumes(
     is_held: bool,
     now: Now,
 ) -> Volumes {
-    let mut all = Volumes {
-        is_held,
-        namespace_uid: machine.namespace_uid.clone(),
-        ..Volumes::default()
-    };
+    let mut all = Volumes::new(machine, is_held);
     for disk in &block.disks {
         let Some(offer) = storage(&view.spec, &disk.storage_class) else {
             all.outcome.record_first(Fault::new(
@@ -159,22 +126,6 @@ impl Volumes {
             }
             None => self.make(disk, (pool, name), offer, view),
         }
-    }
-
-    /// Records where the volume of a disk is, and its reclaim policy.
-    fn place(&mut self, disk: &NormalizedDisk, offer: &HostStorage, name: &str) {
-        let placed = PoolVolume {
-            pool: offer.pool.clone(),
-            volume: name.to_owned(),
-            format: format(offer),
-        };
-        self.placed.insert(disk.name.clone(), placed);
-        self.kept.push(VolumeRecord {
-            disk: disk.name.clone(),
-            pool: offer.pool.clone(),
-            volume: name.to_owned(),
-            reclaim_policy: disk.reclaim_policy,
-        });
     }
 
     fn make(
@@ -340,75 +291,6 @@ impl Volumes {
             });
         }
     }
-
-    /// Whether the pool has space for the volume of a disk, which has this size now, and may be an overlay of an image. It is
-    /// taken by this plan then. A Machine that may not grow has none. A Machine without a domain waits for space; another one keeps what it has.
-    pub(super) fn takes_space(
-        &mut self,
-        disk: &NormalizedDisk,
-        offer: &HostStorage,
-        (has, is_overlay): (u64, bool),
-        view: &HostView,
-    ) -> bool {
-        if self.is_held {
-            return false;
-        }
-        let Some(space) = view.space_left.get(&offer.pool) else {
-            return true;
-        };
-        let factor = StorageFactor::of(&view.spec);
-        let has = Bytes::new(u128::from(has));
-        let more = factor
-            .charge(disk.size, is_overlay)
-            .saturating_sub(factor.charge(has, is_overlay));
-        let taken = self.taken.entry(offer.pool.clone()).or_default();
-        let left = space.saturating_sub(*taken);
-        if more <= left {
-            *taken += more;
-            return true;
-        }
-        let keeps = match has.get() {
-            0 => String::new(),
-            _ => format!(", which keeps {has}"),
-        };
-        let message = format!(
-            "pool '{}' of LibvirtHost '{}' has room for {} more, and disk '{}' asks for {}{keeps}: {MAKE_ROOM}",
-            offer.pool,
-            view.host,
-            factor.size(left, is_overlay),
-            disk.name,
-            disk.size
-        );
-        let fault = Fault::new(NO_ROOM, message);
-        if view.guest.is_none() {
-            self.outcome.record_first(fault.clone());
-        }
-        self.no_room.get_or_insert(fault);
-        false
-    }
-
-    fn report(&mut self, disk: &NormalizedDisk, name: &str, capacity: Option<u64>) {
-        self.reported.push(VolumeStatus {
-            name: disk.name.clone(),
-            claim_name: name.to_owned(),
-            phase: Some(
-                if capacity.is_some() {
-                    "Bound"
-                } else {
-                    "Pending"
-                }
-                .to_owned(),
-            ),
-            capacity: capacity.map(|bytes| Bytes::new(u128::from(bytes)).to_string()),
-            progress: None,
-        });
-    }
-
-    fn progress(&mut self, disk: &str, progress: &str) {
-        if let Some(volume) = self.reported.iter_mut().find(|it| it.name == disk) {
-            volume.progress = Some(progress.to_owned());
-        }
-    }
 }
 
 /// Whether the Machine is between two hosts and had the volume of this disk before.
@@ -420,12 +302,4 @@ fn is_moved(machine: &Machine, disk: &NormalizedDisk) -> bool {
 pub(super) fn has_reported(machine: &Machine, disk: &NormalizedDisk) -> bool {
     let mut known = machine.status.volumes.iter();
     known.any(|it| it.name == disk.name && it.capacity.is_some())
-}
-
-/// The fault of an object whose pool cannot be read.
-pub(super) fn pool_not_found(what: &str, host: &str, why: &str) -> Fault {
-    let message = format!(
-        "{what} is on LibvirtHost '{host}', whose {why}; the Machine continues automatically then"
-    );
-    Fault::new("PoolNotFound", message)
 }

@@ -9,7 +9,7 @@ use controller_core::conditions::Fault;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
-use super::volumes::{Volumes, pool_not_found};
+use super::collected::{Volumes, pool_not_found};
 use crate::existing_disks::Unusable;
 use crate::observed::HostView;
 

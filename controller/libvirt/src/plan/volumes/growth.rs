@@ -4,9 +4,9 @@ use common::api::libvirt_host::HostStorage;
 use common::api::normalized::NormalizedDisk;
 use common::quantity::Bytes;
 
-use super::action::{Action, GrownVolume};
-use super::disks::is_on;
-use super::volumes::Volumes;
+use super::super::action::{Action, GrownVolume};
+use super::super::disks::is_on;
+use super::collected::Volumes;
 use crate::access::Volume;
 use crate::observed::HostView;
 
