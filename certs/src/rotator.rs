@@ -37,7 +37,8 @@ const READ_INTERVAL: Duration = Duration::minutes(5);
 /// Rounds of one pass; a complete recovery takes three.
 const ROUNDS_MAX: usize = 8;
 
-/// The store, the client configurations and the clocks of one replica.
+/// The store, the client configurations and the clocks of one replica. Reason: the tests of `tests/rotation` implement it, to
+/// simulate replicas over ten years.
 pub trait Environment {
     /// Why an operation failed.
     type Error;

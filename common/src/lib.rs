@@ -8,7 +8,6 @@
 //! rules       what is refused and warned of; the block; effects of updates     rules::ALL lists them
 //! normalize   spec and template merged, pins, digest of the spec
 //! catalog     what rules may read of other objects
-//! image_header   headers of disk images
 //! api         the kinds, as the API server stores them        render  objects of a backend for a block
 //! violation   path, code, kind of fault, message    field_path, code, words    parts of messages
 //! quantity    amounts of bytes     mac     MAC addresses     host_uri     URIs of libvirt hosts
@@ -37,7 +36,6 @@ pub mod field_path;
 pub mod glob;
 pub mod guest_report;
 pub mod host_uri;
-pub mod image_header;
 pub mod image_source;
 mod json;
 pub mod mac;

@@ -55,6 +55,11 @@ impl Event {
         self.resource == "leases"
     }
 
+    /// Resource and object, such as `machines default/web`.
+    pub fn object(&self) -> String {
+        format!("{} {}/{}", self.resource, self.namespace, self.name)
+    }
+
     /// Verb, resource and object, such as `patch machines/status default/web`.
     pub fn summary(&self) -> String {
         let sub = if self.subresource.is_empty() {

@@ -2,12 +2,13 @@
 
 use std::{
     env, fmt,
+    fs::File,
     path::{Path, PathBuf},
     process::Stdio,
 };
 
 use anyhow::{Context as _, Result};
-use tokio::process::Command;
+use tokio::{process::Command, task::spawn_blocking};
 
 /// The reason why something cannot be used on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +71,9 @@ pub(crate) async fn ensure(
     })
 }
 
+/// A file in the system's temporary folder that is locked while packages are installed.
+const LOCK: &str = "kubevirt-operator-packages.lock";
+
 /// Installs packages if that is possible. The caller checks again whether they are installed.
 pub(crate) async fn install(what: &str, packages: &[&str]) -> Result<()> {
     if program("apt-get").is_none() {
@@ -78,6 +82,10 @@ pub(crate) async fn install(what: &str, packages: &[&str]) -> Result<()> {
     let Some(root) = as_root().await else {
         return Ok(());
     };
+    // Two labs that start together would otherwise find the lock of apt-get taken, and miss the packages.
+    let lock = File::create(env::temp_dir().join(LOCK)).context("the lock of installations")?;
+    let lock = spawn_blocking(move || lock.lock().map(|()| lock)).await?;
+    let _one_at_a_time = lock.context("waiting for another installation")?;
     eprintln!("lab: installing {what}: {}", packages.join(" "));
     let steps: [&[&str]; 2] = [
         &["update", "-q"],

@@ -107,7 +107,7 @@ async fn every_cause_of_a_guest_that_does_not_start_reaches_the_machine() {
     }
 }
 
-/// The kubelet waits for the Secret without a word to the VirtualMachine.
+/// The kubelet waits for the Secret, and the VirtualMachine does not show it.
 #[tokio::test]
 async fn a_secret_that_was_deleted_is_named_when_the_guest_cannot_start_without_it() {
     let env = Environment::new().await;

@@ -129,7 +129,7 @@ async fn a_fault_in_an_object_is_refused_at_its_path() {
     }
 }
 
-/// The kubelet waits for the Secret without a word to the VirtualMachine; the Machine names it.
+/// The kubelet waits for the Secret, and the VirtualMachine does not show it; the Machine names it.
 #[tokio::test]
 async fn an_answer_file_of_windows_setup_reaches_the_guest_from_its_secret() {
     let env = Environment::new().await;

@@ -159,14 +159,24 @@ fn the_settings_of_certificates_are_flags_and_variables_of_the_webhook() {
 }
 
 /// The source files of the controller, in which every reason is a literal.
+/// Files and folders with code that only tests use, beside the modules of tests in other files.
+const OF_TESTS: [&str; 5] = ["tests", "environment", "fake", "fixtures", "laws"];
+
 fn sources(folder: &Path, text: &mut String) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_owned();
-        if path.is_dir() && name != "target" && name != "tests" {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        if OF_TESTS.contains(&name) {
+            continue;
+        }
+        if path.is_dir() && name != "target" {
             sources(&path, text);
         } else if path.extension().is_some_and(|it| it == "rs") {
-            text.push_str(&fs::read_to_string(&path).unwrap());
+            let source = fs::read_to_string(&path).unwrap();
+            let (code, _) = source
+                .split_once("#[cfg(test)]\nmod tests {")
+                .unwrap_or((&source, ""));
+            text.push_str(code);
         }
     }
 }

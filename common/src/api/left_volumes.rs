@@ -18,7 +18,7 @@ pub struct Tombstone {
     /// metadata.uid of the Machine.
     #[schemars(length(min = 1, max = bounds::NAME_MAX))]
     pub uid: String,
-    /// Time of the deletion.
+    /// Time of the deletion: RFC 3339 in UTC, such as 2026-11-28T09:00:00Z.
     #[schemars(with = "schema::Timestamp")]
     pub since: String,
     /// Volumes to delete, at most 64. Absent: not known yet; the controller reads them from the metadata

@@ -289,7 +289,7 @@ pub struct PlacementPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineLimits {
-    /// Most vCPUs: sockets × cores × threads. Default: no limit.
+    /// Most vCPUs: sockets × cores × threads, from 0. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub cpu: Option<i64>,
@@ -302,11 +302,11 @@ pub struct MachineLimits {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::QuantityText>")]
     pub disk: Option<String>,
-    /// Most disks. Default: no limit.
+    /// Most disks, from 0. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub disks: Option<i64>,
-    /// Most network cards. Default: no limit.
+    /// Most network cards, from 0. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub networks: Option<i64>,
@@ -316,7 +316,7 @@ pub struct MachineLimits {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NamespaceQuota {
-    /// vCPUs. Default: no limit.
+    /// vCPUs, from 0. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub cpu: Option<i64>,

@@ -185,7 +185,7 @@ pub struct Condition {
     /// Explanation for people, with what to do.
     #[schemars(length(max = bounds::CONDITION_MESSAGE_MAX))]
     pub message: String,
-    /// Time of the last change of status.
+    /// Time of the last change of status: RFC 3339 in UTC.
     #[schemars(with = "schema::Timestamp")]
     pub last_transition_time: String,
     /// metadata.generation of the object that the condition describes.

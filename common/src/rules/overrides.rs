@@ -31,7 +31,7 @@ rules! {
     }
     "overrides" Check::Lookup(fits), on MACHINES, Always {
         Refuse OverrideDoesNotFit = "VirtualMachines of this cluster have no such field, or it cannot have the value."
-            because "The API server drops an unknown field without a word, and refuses a wrong value."
+            because "The API server drops an unknown field without reporting it, and refuses a wrong value."
             fix "Correct the field as the message says; `kubectl explain vm.spec.template.spec` lists all of them."
             crd Nothing,
     }
@@ -144,8 +144,8 @@ fn requested(spec: &MachineSpec) -> Option<&Map<String, Value>> {
     Some(&overrides.0)
 }
 
-/// The place of a value in the Machine. Names that no field has, such as one with dots, are in brackets.
-fn place(path: &[&str]) -> Location {
+/// The location of a value in the Machine. Names that no field has, such as one with dots, are in brackets.
+fn location(path: &[&str]) -> Location {
     let is_name =
         |field: &str| !field.is_empty() && field.bytes().all(|it| it.is_ascii_alphanumeric());
     path.iter()
@@ -178,7 +178,7 @@ fn form(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
         if value.is_null() {
             let detail = "removes the field; an override only sets values";
             let code = Code::InvalidOverride;
-            findings.deny(Violation::new(place(path), code, Kind::Invalid, detail));
+            findings.deny(Violation::new(location(path), code, Kind::Invalid, detail));
         }
         modelled(path, findings);
     }
@@ -217,7 +217,12 @@ fn modelled(path: &[&str], findings: &mut Findings) {
             )
         };
         let code = Code::OverrideOfModelledField;
-        findings.deny(Violation::new(place(path), code, Kind::Forbidden, detail));
+        findings.deny(Violation::new(
+            location(path),
+            code,
+            Kind::Forbidden,
+            detail,
+        ));
     }
 }
 
@@ -243,19 +248,19 @@ fn fits(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Fi
             }) => {
                 let nearest = did_you_mean(&field, known.iter().map(String::as_str));
                 let known = nearest_first(&field, known);
-                let place = if within.is_empty() {
+                let location = if within.is_empty() {
                     "here".to_owned()
                 } else {
                     format!("in {within}")
                 };
                 format!(
-                    "VirtualMachines have no field '{field}' {place}; {nearest}known fields: {known}"
+                    "VirtualMachines have no field '{field}' {location}; {nearest}known fields: {known}"
                 )
             }
             Some(SchemaMismatch::Value(text)) => text,
         };
         let code = Code::OverrideDoesNotFit;
-        findings.deny(Violation::new(place(&path), code, Kind::Invalid, detail));
+        findings.deny(Violation::new(location(&path), code, Kind::Invalid, detail));
     }
 }
 
@@ -303,7 +308,12 @@ fn allowed(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings
             let names = nearest_first(&written, fields.clone());
             let detail = format!("policy '{}' allows {names}", policy.name);
             let code = Code::OverrideNotAllowed;
-            findings.deny(Violation::new(place(&path), code, Kind::Forbidden, detail));
+            findings.deny(Violation::new(
+                location(&path),
+                code,
+                Kind::Forbidden,
+                detail,
+            ));
         }
     }
 }

@@ -304,7 +304,7 @@ pub(crate) struct PolicySubject<'a> {
     pub(crate) machine: MachineName<'a>,
     /// What the spec resolves to beyond itself.
     pub(crate) pins: &'a Pins,
-    /// The stored block, if it belongs to the stored spec. What it has beyond a limit is not refused again.
+    /// The stored block, if it matches the stored spec. What it has beyond a limit is not refused again.
     pub(crate) stored: Option<&'a Normalized>,
     pub(crate) catalog: &'a dyn Catalog,
 }

@@ -1,7 +1,8 @@
 //! The API server behind limits: every call has a timeout, and a write needs the Lease.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use kube::Client;
@@ -148,8 +149,14 @@ impl GuardedClient {
             if held.is_zero() {
                 return Err(ApiError::LeaseEnded);
             }
-            if let Ok(answer) = timeout(left.min(held), &mut call).await {
-                return answer.map_err(ApiError::Refused);
+            // A process that was suspended continues with what it had prepared, and timers are looked at last: the Lease
+            // is checked first.
+            let call = poll_fn(|context| match self.guard.remaining() {
+                Some(_) => call.as_mut().poll(context).map_err(ApiError::Refused),
+                None => Poll::Ready(Err(ApiError::LeaseEnded)),
+            });
+            if let Ok(answer) = timeout(left.min(held), call).await {
+                return answer;
             }
             held = self.guard.remaining().unwrap_or_default();
         }
@@ -158,10 +165,12 @@ impl GuardedClient {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use hyper::{Request, Response};
     use kube::client::Body;
     use tokio::sync::watch;
-    use tokio::time::sleep;
+    use tokio::time::{advance, sleep};
 
     use super::*;
 
@@ -186,6 +195,23 @@ mod tests {
         assert_eq!(error, "the API server did not answer within 12 s");
         let error = client.read(slow(11)).await.unwrap_err().to_string();
         assert_eq!(error, "the API server did not answer within 5 s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_was_prepared_is_not_sent_by_a_process_that_continues_after_its_lease() {
+        let held = Duration::from_secs(7);
+        let (_lease, deadline) = watch::channel(Some(Instant::now() + held));
+        let client = client(LeaseGuard::Leased(deadline));
+        let sent = AtomicBool::new(false);
+        let written = client.write(async {
+            // Time passes in which nothing else runs.
+            advance(held * 2).await;
+            sent.store(true, Ordering::Relaxed);
+            Ok::<_, kube::Error>(())
+        });
+        let error = written.await.unwrap_err();
+        assert!(matches!(error, ApiError::LeaseEnded), "{error}");
+        assert!(!sent.into_inner());
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,7 +7,8 @@
 //!                                                      │ trait Backend
 //!                                    controller-kubevirt, controller-libvirt
 //! ```
-//! [`backend`] is what a backend implements, [`reconcile`] the steps of a reconcile. Nothing here depends on a backend.
+//! [`backend`] is what a backend implements, [`reconcile`] the steps of a reconcile. No crate of a backend is
+//! used here; what the caches keep of a block for one backend alone is in [`machine`]: `HostBinding`, `KubevirtNeeds`.
 //!
 //! From the ground: `objects → cache → machine → secrets, address_index, addresses → caches → network_usage → triggers → watch`.
 

@@ -109,7 +109,7 @@ pub(crate) struct BoundMachine<'a> {
     pub(crate) reserved: Option<HostResources>,
 }
 
-/// What is allocated on a host that may allocate `most`: to all domains, whosever they are, and to Machines that have
+/// What is allocated on a host that may allocate `most`: to all domains, of any owner, and to Machines that have
 /// no domain yet. Domains that are shut off count: they are started again. A Machine without a domain and without a
 /// reservation counts as far as there is room for it.
 pub(crate) fn allocated<'a>(

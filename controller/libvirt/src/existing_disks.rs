@@ -10,7 +10,7 @@
 //! would read a header and open the files that it names.
 
 use common::api::choice::Choice as _;
-use common::image_header::{HeaderError, ImageHeader};
+use common::render::libvirt::image_header::{HeaderError, ImageHeader};
 use common::render::libvirt::{Disk, Domain, DomainMetadata, PoolVolume, is_disk_of};
 use uuid::Uuid;
 

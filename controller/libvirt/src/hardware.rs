@@ -1,7 +1,7 @@
 //! Hardware of a host that single guests have for themselves: what of it is left, and which of it a guest gets. Pure.
 //!
 //! ```text
-//! LibvirtHost: devices, CPUs ─┬─ taken by domains, running or defined, whosever they are
+//! LibvirtHost: devices, CPUs ─┬─ taken by domains, running or defined, of any owner
 //!                             ├─ reserved for Machines that are bound to the host and do not have theirs yet
 //!                             └─ left ─▶ placement; the first of them ─▶ definition, which keeps it
 //! ```

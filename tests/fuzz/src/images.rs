@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 
 use common::api::choice::VolumeFormat;
-use common::image_header::{HEAD_BYTES, parse};
 use common::image_source::{Reach, Scheme, SourceHost, SourceUrl, is_public, prefix, redacted};
+use common::render::libvirt::image_header::{HEAD_BYTES, parse};
 
 /// A file is a qcow2 with tables in it, raw, or refused; whatever is accepted as standing alone names no other file.
 pub fn header(data: &[u8]) {

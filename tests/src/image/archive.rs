@@ -3,8 +3,9 @@
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
-    fs,
+    fs::{self, Permissions},
     io::{Read as _, Write},
+    os::unix::fs::PermissionsExt as _,
     path::Path,
 };
 
@@ -36,7 +37,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// Writes it as an archive. Returns the digest of its manifest, which registries and the kubelet show, too.
+    /// Writes it as an archive, which every user may read. Returns the digest of its manifest. Registries and the kubelet show
+    /// the same one if the layer is pushed as it is; some clients compress it.
     pub fn write(&self, path: &Path) -> Result<String> {
         let layer = Blob::new(layer(&self.files)?);
         let config = json!({
@@ -82,6 +84,8 @@ impl Image {
             append(&mut archive, &blob.path(), &blob.content, 0o644)?;
         }
         archive.into_inner()?.flush()?;
+        file.as_file()
+            .set_permissions(Permissions::from_mode(0o644))?;
         file.persist(path)
             .with_context(|| format!("writing {}", path.display()))?;
         Ok(manifest.digest())

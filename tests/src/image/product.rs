@@ -30,14 +30,19 @@ pub const BASE_LIBRARIES: [&str; 6] = [
     "ld-linux-aarch64.so.1",
 ];
 
-/// Further files of the base image that the programs read: names of users, the order in which names are resolved, and
-/// the CA certificates for servers of images.
-pub const BASE_FILES: [&str; 4] = [
+/// Further files of the base image: the distribution, from which scanners know where to look packages up; and what the programs
+/// read: names of users, the order in which names are resolved, and the CA certificates for servers of images.
+pub const BASE_FILES: [&str; 5] = [
+    RELEASE,
     "/etc/passwd",
     "/etc/group",
     "/etc/nsswitch.conf",
     CERTIFICATES,
 ];
+
+/// The distribution.
+const RELEASE: &str = "/etc/os-release";
+const RELEASE_PACKAGE: &str = "base-files";
 
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 const CERTIFICATES_PACKAGE: &str = "ca-certificates";
@@ -87,6 +92,8 @@ pub async fn product(
     files.add("/etc/nsswitch.conf", "hosts: files dns\n", 0o644);
     files.add(CERTIFICATES, public_certificates()?, 0o644);
     files.package(CERTIFICATES_PACKAGE).await?;
+    files.copy(Path::new("/usr/lib/os-release"), RELEASE, 0o644)?;
+    files.package(RELEASE_PACKAGE).await?;
     Ok(Image {
         name,
         architecture,
@@ -98,8 +105,26 @@ pub async fn product(
     })
 }
 
+/// Variables of this machine that would change the programs, or where cargo writes them.
+const FOREIGN_SETTINGS: [&str; 7] = [
+    "CARGO_BUILD_TARGET",
+    "RUSTC_WRAPPER",
+    "CARGO_PROFILE_RELEASE_DEBUG",
+    "CARGO_PROFILE_RELEASE_LTO",
+    "CARGO_PROFILE_RELEASE_OPT_LEVEL",
+    "CARGO_PROFILE_RELEASE_STRIP",
+    "CFLAGS",
+];
+
 /// The packages of the image, as components of a bill of materials in CycloneDX.
 pub fn components(files: &Files) -> Vec<Value> {
+    let release = files.content(RELEASE).unwrap_or_default();
+    let release = str::from_utf8(release).unwrap_or_default();
+    let of_release = |name: &str| {
+        let mut values = release.lines().filter_map(|line| line.strip_prefix(name));
+        values.next().unwrap_or_default().trim_matches('"')
+    };
+    let (id, version_id) = (of_release("ID="), of_release("VERSION_ID="));
     let packages = files.paths().filter(|path| path.starts_with(STATUS));
     let texts = packages.filter_map(|path| str::from_utf8(files.content(path)?).ok());
     let components = texts.map(|text| {
@@ -108,7 +133,10 @@ pub fn components(files: &Files) -> Vec<Value> {
             values.next().unwrap_or_default().trim().to_owned()
         };
         let (name, version) = (field("Package:"), field("Version:"));
-        let purl = format!("pkg:deb/debian/{name}@{}", version.replace('+', "%2B"));
+        let (version_in_url, architecture) = (version.replace('+', "%2B"), field("Architecture:"));
+        let purl = format!(
+            "pkg:deb/{id}/{name}@{version_in_url}?arch={architecture}&distro={id}-{version_id}"
+        );
         json!({"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl})
     });
     components.collect()
@@ -189,6 +217,9 @@ pub async fn build_release(revision: &Revision, architecture: Architecture) -> R
     if is_cross {
         cross(&mut cargo, architecture).await?;
         built.push(architecture.target());
+    }
+    for setting in FOREIGN_SETTINGS {
+        cargo.env_remove(setting);
     }
     let status = cargo
         .args(["--package", "webhook", "--package", "controller"])

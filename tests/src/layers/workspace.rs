@@ -114,7 +114,7 @@ impl Package {
             Some(relative(path).map(|on| Edge { on, dev }))
         });
         let roots = self.targets.iter().filter(|target| {
-            let kinds = ["lib", "bin"];
+            let kinds = ["lib", "bin", "test", "bench"];
             target
                 .kind
                 .iter()

@@ -56,14 +56,14 @@ impl Cluster {
         self.shared.iter_mut().try_for_each(Process::check_alive)
     }
 
-    /// Waits until the kubelet of the first node, kube-scheduler or kube-proxy ends, and returns a text with the end of its
-    /// log: without them a test would wait for its limit.
+    /// Waits until kube-scheduler, kube-proxy or a program of the first node ends, and returns a text with the end of its log:
+    /// without them a test would wait for its limit.
     pub fn end(&self) -> impl Future<Output = String> + Send + use<> {
         let [scheduler, proxy] = self.shared.each_ref().map(Process::end);
-        let kubelet = self.node.end();
+        let node = self.node.end();
         async move {
             tokio::select! {
-                text = kubelet => text,
+                text = node => text,
                 text = scheduler => text,
                 text = proxy => text,
             }

@@ -1,6 +1,14 @@
 //! A containerd of the lab's own: its files are in the lab's folder, its sockets in the lab's `/run`.
 
-use std::{path::Path, time::Duration};
+use std::{
+    future::pending,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result};
 use tokio::{process::Command, time::sleep};
@@ -21,6 +29,8 @@ pub(super) struct Containerd {
     pub(super) socket: String,
     process: Process,
     program: Program,
+    /// Whether it was ended on purpose.
+    was_killed: Arc<AtomicBool>,
 }
 
 impl Containerd {
@@ -37,6 +47,7 @@ impl Containerd {
             socket: socket(node),
             process: program.start()?,
             program,
+            was_killed: Arc::default(),
         };
         containerd.wait_until_served().await?;
         Ok(containerd)
@@ -55,10 +66,23 @@ impl Containerd {
 
     /// Kills it, and starts it again after this time. Containers continue.
     pub(super) async fn restart(&mut self, down: Duration) -> Result<()> {
+        self.was_killed.store(true, Ordering::Relaxed);
         self.process.kill();
         sleep(down).await;
         self.process = self.program.start()?;
         self.wait_until_served().await
+    }
+
+    /// Waits until it ends without [`Self::restart`], and returns a text with the end of its log.
+    pub(super) fn end(&self) -> impl Future<Output = String> + Send + use<> {
+        let (end, was_killed) = (self.process.end(), self.was_killed.clone());
+        async move {
+            let text = end.await;
+            if was_killed.load(Ordering::Relaxed) {
+                pending::<()>().await;
+            }
+            text
+        }
     }
 
     pub(super) fn check_alive(&mut self) -> Result<()> {
@@ -70,7 +94,9 @@ impl Containerd {
         let path = archive.display().to_string();
         let arguments = ["images", "import", "--snapshotter=native", &path];
         let imported = ctr(&self.socket, &arguments).await;
-        imported.with_context(|| format!("importing the image {path}"))
+        imported.with_context(|| {
+            format!("importing the image {path}: if it is incomplete, make it again with tests/lab image")
+        })
     }
 }
 

@@ -44,6 +44,12 @@ if [ -e /etc/resolv.conf ]; then mount --bind /dev/null /etc/resolv.conf; fi
 mount -t tmpfs none "$1/var"
 mkdir "$1/var/changed" "$1/var/work"
 mount -t overlay none -o "lowerdir=/var/lib,upperdir=$1/var/changed,workdir=$1/var/work" /var/lib
+# The kubelet sets parameters that the whole machine has: it gets files in their place.
+for name in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do
+    file="$1/var/$(echo "$name" | tr / -)"
+    cat "/proc/sys/$name" > "$file"
+    mount --bind "$file" "/proc/sys/$name"
+done
 # Mounts of volumes have to reach containers.
 mount --make-rshared /
 "#;
@@ -61,9 +67,9 @@ pub fn is_enclosed() -> bool {
     env::var_os(ENCLOSED).is_some()
 }
 
-/// Removes what labs that were killed have left. Each start does so, too.
-pub fn remove_leftovers() -> Result<()> {
-    folder::remove_abandoned(&env::temp_dir());
+/// Removes what labs that were killed have left, whose folders are in this one. Each start does so, too.
+pub fn remove_leftovers(parent: &Path) -> Result<()> {
+    folder::remove_abandoned(parent);
     cgroups::remove_abandoned().map(drop)
 }
 

@@ -73,9 +73,16 @@ impl Node {
         self.kubelet.check_alive()
     }
 
-    /// Waits until the kubelet ends.
+    /// Waits until the kubelet or containerd ends, and returns a text with the end of its log. Once containerd was restarted
+    /// it waits for the kubelet alone.
     pub(super) fn end(&self) -> impl Future<Output = String> + Send + use<> {
-        self.kubelet.end()
+        let (kubelet, containerd) = (self.kubelet.end(), self.containerd.end());
+        async move {
+            tokio::select! {
+                text = kubelet => text,
+                text = containerd => text,
+            }
+        }
     }
 
     /// Kills containerd, and starts it again after this time.

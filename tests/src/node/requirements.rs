@@ -41,7 +41,9 @@ pub async fn requirements() -> Result<Result<(), Missing>> {
 async fn check() -> Result<Result<(), Missing>> {
     if !rustix::process::geteuid().is_root() {
         // Creating namespaces, bridges and cgroups needs root.
-        return Ok(Err(Missing::new("only root can start a node")));
+        return Ok(Err(Missing::new(
+            "only root can start a node: sudo env PATH=$PATH tests/lab …",
+        )));
     }
     let bridge = Path::new(CNI_PLUGINS).join("bridge");
     let missing = || missing_packages(&PROGRAMS, (&bridge, PLUGINS));

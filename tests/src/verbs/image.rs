@@ -39,7 +39,6 @@ pub(crate) async fn run(
     let programs = build_release(&revision, architecture).await?;
     step("collecting their libraries");
     let image = product(&programs, name, architecture, &revision).await?;
-    let digest = image.write(&paths::repository().join(&archive))?;
     let mut bill = dependencies::bill().await?;
     let listed = bill["components"].as_array_mut();
     listed
@@ -49,12 +48,14 @@ pub(crate) async fn run(
         paths::repository().join(&bill_of_materials),
         format!("{bill:#}\n"),
     )?;
+    // At last: an archive has its bill.
+    let digest = image.write(&paths::repository().join(&archive))?;
     let (name, tag) = (&image.name, image.name.tag());
     say(format!(
         "{archive}: {name}, {digest}
 {bill_of_materials}: what it is made of
 use one of:
-  skopeo copy oci-archive:{archive}:{tag} docker://{name}
+  skopeo copy --preserve-digests oci-archive:{archive}:{tag} docker://{name}
   podman load --input {archive} && podman push {name}
   docker load --input {archive} && docker push {name}
   kind load image-archive {archive}

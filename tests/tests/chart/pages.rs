@@ -25,7 +25,7 @@ const NOT_RUN: [&str; 9] = [
     "kubectl -n kubevirt-operator-system rollout undo deployment machine-webhook",
     "kubectl patch machine <name> --type=merge -p '{\"metadata\":{\"finalizers\":null}}'",
     "kubectl patch networkconfiguration <name> --type=merge -p '{\"metadata\":{\"finalizers\":null}}'",
-    "skopeo copy oci-archive:target/image/kubevirt-operator.tar:v0.1.0 docker://registry.example.com/kubevirt-operator:v0.1.0",
+    "skopeo copy --preserve-digests oci-archive:target/image/kubevirt-operator.tar:v0.1.0 docker://registry.example.com/kubevirt-operator:v0.1.0",
     "tests/lab image --tag registry.example.com/kubevirt-operator:v0.1.0",
 ];
 

@@ -1,4 +1,4 @@
-//! The table of update effects, row by row, on KubeVirt as the simulator plays it. Its counterpart for libvirt is in the
+//! The table of update effects, row by row, on KubeVirt with the simulator. Its counterpart for libvirt is in the
 //! suite `libvirt`.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

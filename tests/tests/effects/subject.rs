@@ -242,7 +242,7 @@ impl Subject {
         if waited.await.is_err() {
             let missing: Vec<_> = self.announced.difference(&seen).collect();
             let more: Vec<_> = seen.difference(&self.announced).collect();
-            let what = format!("not pending: {missing:?}, pending without a word: {more:?}");
+            let what = format!("not pending: {missing:?}, pending and not announced: {more:?}");
             self.fault(field, &format!("{what}, {last}"));
             self.announced = seen;
         }

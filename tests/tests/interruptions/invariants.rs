@@ -80,7 +80,7 @@ impl Namespace {
         }
     }
 
-    /// A claim is deleted after everything that uses it, whosever it is.
+    /// A claim is deleted after everything that uses it, of any owner.
     async fn claim_is_deleted(&self, claim: &str) -> Result<Option<String>> {
         Ok(self
             .users_of(claim, "")

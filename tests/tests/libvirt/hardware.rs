@@ -103,7 +103,7 @@ async fn a_machine_that_is_off_has_its_device_too() {
     env.until("second", "to be off", is_off).await;
 }
 
-/// The CPUs of the host that each vCPU of a running guest may run on, by the kernel's word: `y` or `-` for each.
+/// The CPUs of the host that each vCPU of a running guest may run on, as the kernel reports it: `y` or `-` for each.
 async fn affinities(env: &Environment, name: &str) -> Vec<String> {
     let domain = env.domain(name).await;
     let info = env.virsh(&["vcpuinfo", &domain]).await;

@@ -13,12 +13,13 @@ use lab::{
     node::{self, Cluster},
     wait::{self, Deadline},
 };
+use serde_json::Value;
 use tokio::{
     io::AsyncWriteExt as _,
     time::{sleep, timeout},
 };
 
-use crate::{
+use crate::pods::{
     HEALTH_PORT, WEBHOOK_PORT, address, all_ready, is_ready, name, restarts, webhook_host,
 };
 
@@ -49,6 +50,12 @@ pub(crate) async fn large_bodies_fit_into_the_memory_limit(cluster: &mut Cluster
     assert_eq!(process(), before);
 }
 
+fn ready_since(pod: &Value) -> &Value {
+    let conditions = pod["status"]["conditions"].as_array().unwrap();
+    let ready = conditions.iter().find(|it| it["type"] == "Ready");
+    &ready.unwrap()["lastTransitionTime"]
+}
+
 /// Every pod stays ready and none is restarted while clients send requests to its open ports and read no answer.
 pub(crate) async fn stuck_clients_cost_no_probe(cluster: &mut Cluster) {
     let webhook = all_ready(cluster, Binary::Webhook, 2).await;
@@ -71,6 +78,9 @@ pub(crate) async fn stuck_clients_cost_no_probe(cluster: &mut Cluster) {
                     assert!(expected.iter().any(|it| name(it) == name(&pod)), "{pod:#}");
                     let healthy = restarts(&pod) == 0 && is_ready(&pod);
                     assert!(healthy, "{:#}", pod["status"]);
+                    let before = expected.iter().find(|it| name(it) == name(&pod)).unwrap();
+                    // It changes with every loss of readiness, however short.
+                    assert_eq!(ready_since(&pod), ready_since(before));
                 }
             }
             sleep(Duration::from_millis(500)).await;

@@ -20,20 +20,32 @@ const PERIOD: Duration = Duration::from_millis(25);
 /// Fewer writes than this show nothing: even a busy machine answers as many in some seconds.
 const ANSWERED_MIN: usize = 20;
 
+/// Answers in a second, on average. A busy machine with two processors gives 4 to 20.
+const RATE_MIN: u64 = 2;
+
 /// What became of the writes.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     pub(crate) answered: usize,
     /// The time since the beginning, and the error.
     pub(crate) failed: Vec<(Duration, String)>,
+    pub(crate) took: Duration,
 }
 
 impl Calls {
     /// Asserts that none has failed, and that there were some.
     pub(crate) fn all_answered(&self, meanwhile: &str) {
-        eprintln!("{meanwhile}: {} writes answered", self.answered);
         assert!(self.failed.is_empty(), "{meanwhile}: {:#?}", self.failed);
-        assert!(self.answered > ANSWERED_MIN, "{meanwhile}");
+        self.were_steady(meanwhile);
+    }
+
+    /// Asserts that there were enough of them to notice an interruption, and prints their number.
+    pub(crate) fn were_steady(&self, meanwhile: &str) {
+        let (answered, seconds) = (self.answered, self.took.as_secs());
+        let failed = self.failed.len();
+        eprintln!("{meanwhile}: {answered} writes answered, {failed} failed, in {seconds} s");
+        assert!(answered > ANSWERED_MIN, "{meanwhile}");
+        assert!(answered as u64 >= RATE_MIN * seconds, "{meanwhile}");
     }
 }
 
@@ -55,6 +67,7 @@ pub(crate) async fn during(lab: &Lab, meanwhile: impl Future<Output = ()>) -> Ca
         while let Some(written) = running.join_next().await {
             count(&mut calls, start, written.unwrap());
         }
+        calls.took = start.elapsed();
         calls
     };
     let others = async {

@@ -18,7 +18,10 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 use crate::{
-    WEBHOOK_PORT, address, all_ready, calls, deployment, name, restarts, rolled_out, webhook_host,
+    calls,
+    pods::{
+        WEBHOOK_PORT, address, all_ready, deployment, name, restarts, rolled_out, webhook_host,
+    },
 };
 
 /// The Secret with the CA of the webhook.

@@ -7,7 +7,7 @@ use hyper::Request;
 use lab::{Binary, http, node::Cluster, objects::MACHINE, reviews, usage, wait};
 use serde_json::{Value, json};
 
-use crate::{HEALTH_PORT, address, all_ready, restarts};
+use crate::pods::{HEALTH_PORT, address, all_ready, restarts};
 
 const MACHINES: usize = 10_000;
 

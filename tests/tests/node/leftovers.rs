@@ -1,4 +1,5 @@
-//! What a node leaves on this machine if the program that started it is killed.
+//! What a node leaves on this machine: nothing if the program that started it is interrupted, and nothing that the next one
+//! does not remove if it is killed.
 
 use std::{
     collections::BTreeSet,
@@ -8,6 +9,7 @@ use std::{
 };
 
 use lab::{node, wait};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::on_a_node;
 
@@ -53,10 +55,11 @@ async fn a_killed_lab_leaves_nothing_that_the_next_one_does_not_remove() {
     .unwrap();
     let added: Vec<_> = traces().difference(&before).cloned().collect();
     assert_eq!(added, [""; 0]);
-    drop(temporary);
-    // Another lab may remove them at the same time.
-    wait::until("the cgroups to be gone", async || {
-        node::remove_leftovers()?;
+    let folders = fs::read_dir(temporary.path()).unwrap().flatten();
+    let left: Vec<_> = folders.map(|it| it.path()).chain(left).collect();
+    // Another lab may remove cgroups at the same time.
+    wait::until("folders and cgroups to be gone", async || {
+        node::remove_leftovers(temporary.path())?;
         let still: Vec<_> = left.iter().filter(|path| path.exists()).collect();
         Ok(if still.is_empty() {
             Ok(())
@@ -68,6 +71,47 @@ async fn a_killed_lab_leaves_nothing_that_the_next_one_does_not_remove() {
     .unwrap();
 }
 
+/// `tests/lab up --node` is ended as users and their service managers end it.
+#[tokio::test]
+async fn a_lab_that_is_interrupted_leaves_nothing() {
+    if let Err(missing) = node::requirements().await.unwrap() {
+        lab::skip(missing);
+        return;
+    }
+    for signal in [Signal::INT, Signal::TERM] {
+        let (temporary, before) = (tempfile::tempdir().unwrap(), traces());
+        let output = tempfile::NamedTempFile::new().unwrap();
+        let said = || fs::read_to_string(output.path()).unwrap();
+        let mut lab = Command::new(env!("CARGO_BIN_EXE_lab"))
+            .args(["up", "--node"])
+            .env("TMPDIR", temporary.path())
+            .stdin(Stdio::null())
+            .stdout(output.reopen().unwrap())
+            .stderr(output.reopen().unwrap())
+            .spawn()
+            .unwrap();
+        wait::until("the lab to run", async || {
+            assert!(lab.try_wait()?.is_none(), "{}", said());
+            let is_running = said().contains("Everything is running.");
+            Ok(is_running.then_some(()).ok_or_else(said))
+        })
+        .await
+        .unwrap();
+        let running = cgroups(temporary.path());
+        assert!(processes(&running) > 2, "{running:?}");
+        kill_process(Pid::from_child(&lab), signal).unwrap();
+        let status = lab.wait().unwrap();
+        assert!(status.success(), "{}", said());
+
+        let left: Vec<_> = running.iter().filter(|path| path.exists()).collect();
+        assert!(left.is_empty(), "{left:?}");
+        let files: Vec<_> = fs::read_dir(temporary.path()).unwrap().flatten().collect();
+        assert!(files.is_empty(), "{files:?}");
+        let added: Vec<_> = traces().difference(&before).cloned().collect();
+        assert_eq!(added, [""; 0]);
+    }
+}
+
 /// Parts of the names of what a node makes: the bridge, tables of kube-proxy, folders of the kubelet and of the lab.
 const OF_A_NODE: [&str; 4] = [
     ": lab:",
@@ -76,7 +120,7 @@ const OF_A_NODE: [&str; 4] = [
     "kubevirt-operator-lab",
 ];
 
-/// What a node would leave: links, network namespaces, tables of nftables, mounts, folders with fixed paths. Of other
+/// What a node would leave: parameters of the kernel, links, network namespaces, tables of nftables, mounts, folders with fixed paths. Of other
 /// containers of this machine only what has such a name.
 fn traces() -> BTreeSet<String> {
     let mut traces = BTreeSet::new();
@@ -90,6 +134,15 @@ fn traces() -> BTreeSet<String> {
         let text = String::from_utf8(output.stdout).unwrap();
         let of_a_node = |line: &&str| OF_A_NODE.iter().any(|part| line.contains(part));
         traces.extend(text.lines().filter(of_a_node).map(str::to_owned));
+    }
+    for parameter in [
+        "vm/overcommit_memory",
+        "vm/panic_on_oom",
+        "kernel/panic",
+        "kernel/panic_on_oops",
+    ] {
+        let value = fs::read_to_string(Path::new("/proc/sys").join(parameter)).unwrap();
+        traces.insert(format!("{parameter} {value}"));
     }
     for folder in [
         "/var/lib/kubelet-node",

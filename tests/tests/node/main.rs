@@ -9,19 +9,16 @@ mod credentials;
 mod fleet;
 mod leftovers;
 mod libvirt_host;
+mod pods;
 mod releases;
 mod webhook;
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
 use lab::{
-    Binary, OPERATOR_NAMESPACE, libvirt,
+    Binary, libvirt,
     node::{self, Cluster, Output},
-    wait,
 };
-use serde_json::Value;
 
 /// Limit of one test, the start of its node included. A token is replaced after some ten minutes, and 10,000 Machines take
 /// five, or more on a busy machine.
@@ -85,7 +82,7 @@ fn the_programs_stay_within_their_limits_and_a_leader_is_replaced() {
         attacks::large_bodies_fit_into_the_memory_limit(cluster).await;
         attacks::stuck_clients_cost_no_probe(cluster).await;
         controller::a_deleted_leader_is_replaced_within_the_lease(cluster).await;
-        controller::a_frozen_leader_writes_nothing_after_the_next_one(cluster).await;
+        controller::a_frozen_leader_overwrites_nothing_of_the_next_one(cluster).await;
         credentials::certificates_are_replaced_between_two_calls(cluster).await;
         credentials::tokens_are_replaced_while_the_programs_run(cluster).await;
     });
@@ -126,63 +123,4 @@ fn a_machine_boots_on_a_libvirt_host_that_its_controller_reaches_over_tls() {
     on_a_node(name, &[], async |cluster| {
         libvirt_host::a_machine_boots_and_is_deleted(cluster).await;
     });
-}
-
-/// The port of the webhook, in the chart.
-const WEBHOOK_PORT: u16 = 9443;
-
-/// The port for probes and the log level of both programs, in the chart.
-const HEALTH_PORT: u16 = 8081;
-
-/// The Deployment of a program. The chart names it as its ServiceAccount.
-fn deployment(binary: Binary) -> String {
-    format!("deployment/{}", binary.account())
-}
-
-/// Waits until every pod of a program is one of the current template of its Deployment.
-async fn rolled_out(cluster: &Cluster, binary: Binary) {
-    let status = ["rollout", "status", &deployment(binary), "--timeout=110s"];
-    cluster.kubectl(&status).await.unwrap();
-}
-
-/// The pods of the operator.
-fn pods(cluster: &Cluster) -> Api<Pod> {
-    Api::namespaced(cluster.lab.client().clone(), OPERATOR_NAMESPACE)
-}
-
-/// The name in the webhook's certificate.
-fn webhook_host() -> String {
-    format!("{}.{OPERATOR_NAMESPACE}.svc", Binary::Webhook.name())
-}
-
-/// The address of a port of a pod.
-fn address(pod: &Value, port: u16) -> SocketAddr {
-    let address = pod["status"]["podIP"].as_str().unwrap();
-    SocketAddr::new(address.parse().unwrap(), port)
-}
-
-fn name(pod: &Value) -> &str {
-    pod["metadata"]["name"].as_str().unwrap()
-}
-
-fn is_ready(pod: &Value) -> bool {
-    lab::objects::condition(pod, "Ready")["status"] == "True"
-}
-
-fn restarts(pod: &Value) -> i64 {
-    pod["status"]["containerStatuses"][0]["restartCount"]
-        .as_i64()
-        .unwrap_or_default()
-}
-
-/// Waits until a program has exactly so many pods, all of which are ready.
-async fn all_ready(cluster: &Cluster, binary: Binary, count: usize) -> Vec<Value> {
-    let what = format!("{count} ready pods of {}", binary.name());
-    wait::until(&what, async || {
-        let pods = cluster.pods(binary).await?;
-        let are_ready = pods.len() == count && pods.iter().all(is_ready);
-        Ok(are_ready.then_some(pods.clone()).ok_or(pods.len()))
-    })
-    .await
-    .unwrap()
 }

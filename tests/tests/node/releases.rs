@@ -2,13 +2,15 @@
 
 use std::fs;
 
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, api::ListParams};
 use lab::{
     Binary,
     node::{self, Cluster, IMAGE, IMAGE_VERSIONS},
     wait,
 };
 
-use crate::{all_ready, calls};
+use crate::{calls, pods::all_ready};
 
 /// An archive that is cut off is no image: nothing of it is installed.
 pub(crate) async fn need_a_whole_archive(cluster: &mut Cluster) {
@@ -17,10 +19,9 @@ pub(crate) async fn need_a_whole_archive(cluster: &mut Cluster) {
     fs::write(&cut, &whole[..whole.len() / 2]).unwrap();
     let error = cluster.node.import(&cut).await.unwrap_err();
     let error = format!("{error:#}");
-    assert!(
-        error.contains("cut-off.tar") && error.contains("unexpected EOF"),
-        "{error}"
-    );
+    for part in ["cut-off.tar", "make it again", "unexpected EOF"] {
+        assert!(error.contains(part), "{error}");
+    }
 }
 
 /// An upgrade to an image that is nowhere ends with the reason.
@@ -28,11 +29,26 @@ pub(crate) async fn survive_a_wrong_tag(cluster: &mut Cluster) {
     fails("absent", &[], &["ErrImagePull", ":absent"], cluster).await;
 }
 
-/// An upgrade to pods for which no node has the memory ends with the reason.
+/// An upgrade to one replica more of the webhook than the nodes have the memory for ends with the reason.
 pub(crate) async fn survive_pods_that_do_not_fit(cluster: &mut Cluster) {
-    let memory = "--set=resources.requests.memory=1Ti,resources.limits.memory=1Ti";
+    let nodes: Api<Node> = Api::all(cluster.lab.client().clone());
+    let nodes = nodes.list(&ListParams::default()).await.unwrap();
+    let all: Vec<u64> = nodes.iter().map(allocatable_memory).collect();
+    // Each node has room for one.
+    let most = all.iter().max().unwrap() * 6 / 10;
+    let memory = format!("webhook.resources.requests.memory={most}Ki");
+    let limit = format!("webhook.resources.limits.memory={most}Ki");
+    let replicas = format!("webhook.replicaCount={}", all.len() + 1);
+    let values = format!("--set={memory},{limit},{replicas}");
     let reason = ["Insufficient memory", "FailedScheduling"];
-    fails(IMAGE_VERSIONS[0], &[memory], &reason, cluster).await;
+    fails(IMAGE_VERSIONS[0], &[&values], &reason, cluster).await;
+}
+
+/// In KiB.
+fn allocatable_memory(node: &Node) -> u64 {
+    let allocatable = node.status.as_ref().unwrap().allocatable.as_ref().unwrap();
+    let memory = allocatable["memory"].0.strip_suffix("Ki").unwrap();
+    memory.parse().unwrap()
 }
 
 /// An upgrade fails with a message that contains these texts; the pods of the release before answer every write.

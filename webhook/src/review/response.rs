@@ -1,4 +1,7 @@
 //! The response of an `AdmissionReview`.
+//!
+//! The patch is written as it is, base64 in quotes. Reason: serde_json would look for letters to escape in it, which took
+//! 14,000 of the 185,800 instructions of a mutating review.
 
 use std::collections::{BTreeMap, BTreeSet};
 

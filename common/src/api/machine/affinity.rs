@@ -84,7 +84,7 @@ pub struct NodeRequirement {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PreferredNodes {
-    /// The nodes.
+    /// Nodes that are preferred.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<NodeTerm>", required)]
     pub preference: Option<NodeTerm>,
@@ -98,11 +98,11 @@ pub struct PreferredNodes {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodAffinity {
-    /// Pods, at most 64 terms: if there is a place.
+    /// Pods, at most 64 terms: preferred. The scheduler may also place the guest elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::AFFINITY_ITEMS_MAX))]
     pub preferred_during_scheduling_ignored_during_execution: Option<Vec<WeightedPodTerm>>,
-    /// Pods, at most 64 terms: in any case, else the guest is not started.
+    /// Pods, at most 64 terms: required. The guest is not started where no node fulfils them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::AFFINITY_ITEMS_MAX))]
     pub required_during_scheduling_ignored_during_execution: Option<Vec<PodTerm>>,
@@ -112,7 +112,7 @@ pub struct PodAffinity {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WeightedPodTerm {
-    /// The pods.
+    /// Pods that the weight applies to.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<PodTerm>", required)]
     pub pod_affinity_term: Option<PodTerm>,
@@ -122,7 +122,7 @@ pub struct WeightedPodTerm {
     pub weight: Option<i64>,
 }
 
-/// Pods of the Machine's namespace, and what one place is.
+/// Pods of the Machine's namespace, and what one topology domain is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodTerm {
@@ -130,7 +130,7 @@ pub struct PodTerm {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<PodSelector>", required)]
     pub label_selector: Option<PodSelector>,
-    /// Key of a label of nodes; nodes with the same value are one place.
+    /// Key of a label of nodes; nodes with the same value are one topology domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::LabelKey>", required)]
     pub topology_key: Option<String>,
@@ -166,7 +166,7 @@ pub struct TopologySpreadConstraint {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub min_domains: Option<i64>,
-    /// Key of a label of nodes; nodes with the same value are one place.
+    /// Key of a label of nodes; nodes with the same value are one topology domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::LabelKey>", required)]
     pub topology_key: Option<String>,

@@ -20,6 +20,7 @@ mod domain;
 mod host_device;
 pub mod hotplug;
 mod identity;
+pub mod image_header;
 mod iso;
 mod limits;
 mod metadata;

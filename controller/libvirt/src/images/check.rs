@@ -10,8 +10,10 @@
 //! format. So the header of every volume is read here: an earlier release fetched images unchecked.
 
 use common::api::choice::Choice as _;
-use common::image_header::{Backing, HEAD_BYTES, HeaderError, ImageHeader, Quoted, parse};
 use common::names::CLOUD_INIT_DISK;
+use common::render::libvirt::image_header::{
+    Backing, HEAD_BYTES, HeaderError, ImageHeader, Quoted, parse,
+};
 use common::render::libvirt::{Disk, FETCHED_IMAGE, PoolVolume, is_reserved_volume};
 
 use crate::access::{AccessError, Connection, Result, Volume};

@@ -3,9 +3,9 @@
 use std::io::Read as _;
 
 use common::bounds::MEDIUM_MAX;
-use common::image_header::{HEAD_BYTES, ImageHeader, parse};
 use common::image_source::redacted;
 use common::quantity::Bytes;
+use common::render::libvirt::image_header::{HEAD_BYTES, ImageHeader, parse};
 use common::render::libvirt::{VolumeSpec, volume_xml};
 use controller_core::preconditions::Effect;
 

@@ -1,6 +1,6 @@
 //! The status: phase and conditions from the desired state and what was observed.
 
-use common::api::choice::{Backend, Choice as _, Phase, PowerState};
+use common::api::choice::{Backend, Choice as _, PendingAction, Phase, PowerState};
 use common::api::normalized::Normalized;
 use common::api::status::{
     GuestOs, InterfaceStatus, LastMigration, LastReset, LastRestart, MachineStatus, PendingChange,
@@ -187,7 +187,9 @@ pub(super) fn report(
 
 /// The changes that the guest has after its next restart, as a condition.
 fn waits_for_restart(changes: &[PendingChange]) -> Option<Fault> {
-    let waits = changes.iter().filter(|change| change.action == "Restart");
+    let waits = changes
+        .iter()
+        .filter(|change| change.action == PendingAction::Restart.as_str());
     let fields: Vec<_> = waits.map(|change| change.field.as_str()).collect();
     let message = format!(
         "a change takes effect when the guest is restarted: {}",

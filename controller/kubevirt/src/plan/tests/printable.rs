@@ -173,7 +173,7 @@ fn every_printable_status_has_its_phase_conditions_and_event() {
     }
 }
 
-/// Only an instance that runs shows that the guest does. KubeVirt's word may stand for anything.
+/// Only an instance that runs shows that the guest does. Another `printableStatus` may mean anything.
 #[test]
 fn a_word_that_is_not_known_is_no_proof_of_health() {
     let mut gone = running();

@@ -141,7 +141,7 @@ fn check_targets(environment: &FakeCluster, plan: &Plan) {
     }
 }
 
-/// Whether any guest has the claim as a disk, whosever it is.
+/// Whether any guest has the claim as a disk, of any owner.
 fn is_used(environment: &FakeCluster, claim: &str) -> bool {
     let vm = environment.vm.as_ref();
     let instance = environment.instance.as_ref();
