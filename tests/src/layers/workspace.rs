@@ -47,7 +47,7 @@ const TESTS: &str = "tests";
 pub struct Crate {
     /// The folder of its manifest, from the root of the repository.
     pub folder: String,
-    /// The root files of its library and its programs.
+    /// The root files of its library, programs, suites and benchmarks.
     pub roots: Vec<PathBuf>,
     /// The crates of the workspace that it depends on.
     pub dependencies: BTreeSet<Edge>,

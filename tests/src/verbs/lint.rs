@@ -3,7 +3,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use lab::{features, layers};
+use lab::{features, layers, paths};
 use tokio::time::timeout;
 
 use super::{cargo, command, fuzz, say, status, step, succeed};
@@ -53,13 +53,8 @@ async fn layers() -> Result<()> {
         let circles = layers::circles_of(root)?;
         problems.extend(circles.iter().map(ToString::to_string));
     }
-    for root in crates
-        .iter()
-        .filter(|it| it.folder == "common")
-        .flat_map(|it| &it.roots)
-    {
-        problems.extend(layers::upward_imports(root)?);
-    }
+    let core = paths::repository().join("common/src/lib.rs");
+    problems.extend(layers::upward_imports(&core)?);
     for problem in &problems {
         say(problem);
     }

@@ -20,7 +20,7 @@ const PERIOD: Duration = Duration::from_millis(25);
 /// Fewer writes than this show nothing: even a busy machine answers as many in some seconds.
 const ANSWERED_MIN: usize = 20;
 
-/// Answers in a second, on average. A busy machine with two processors gives 4 to 20.
+/// Answers in a second, on average, of 40 writes: fewer would not notice an interruption of a second.
 const RATE_MIN: u64 = 2;
 
 /// What became of the writes.
