@@ -1,5 +1,5 @@
 //! What the clients of one address may use together of the memory and the permits for large bodies, so that others get
-//! theirs.
+//! theirs (`one_address_cannot_use_the_memory_of_all_large_bodies`).
 
 use std::collections::HashMap;
 use std::net::IpAddr;

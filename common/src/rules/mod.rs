@@ -171,8 +171,7 @@ pub const FAMILIES: [&str; 23] = [
     "block",
 ];
 
-/// Every rule. A review goes through all of them six times: with `for_each` this is two plain loops, while `for` asks
-/// the flattened iterator for its state at each rule.
+/// Every rule, in the order in which they run.
 pub fn all() -> impl Iterator<Item = &'static Rule> {
     ALL.iter().copied().flatten()
 }

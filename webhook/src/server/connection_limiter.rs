@@ -8,7 +8,9 @@
 //!
 //! A client that opens connections and sends no request loses them to later ones, so it cannot lock
 //! others out, however many it opens. A connection that was used before, as those of API servers are,
-//! is kept until all unused ones are gone, and never closed while a request on it is being answered.
+//! is kept until all unused ones are gone, and never closed while a request on it is being answered
+//! (`at_the_limit_an_unused_connection_is_closed_and_a_busy_one_never`,
+//! `ten_thousand_idle_connections_do_not_block_other_clients`).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
