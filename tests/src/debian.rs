@@ -1,14 +1,15 @@
 //! Programs of Debian and Ubuntu that parts of the lab need, and the installation of missing ones.
 
 use std::{
-    env, fmt,
-    fs::File,
+    env, fmt, fs,
     path::{Path, PathBuf},
     process::Stdio,
 };
 
 use anyhow::{Context as _, Result};
-use tokio::{process::Command, task::spawn_blocking};
+use tokio::process::Command;
+
+use crate::tools::{cache_home, lock};
 
 /// The reason why something cannot be used on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,9 +72,6 @@ pub(crate) async fn ensure(
     })
 }
 
-/// A file in the system's temporary folder that is locked while packages are installed.
-const LOCK: &str = "kubevirt-operator-packages.lock";
-
 /// Installs packages if that is possible. The caller checks again whether they are installed.
 pub(crate) async fn install(what: &str, packages: &[&str]) -> Result<()> {
     if program("apt-get").is_none() {
@@ -83,9 +81,9 @@ pub(crate) async fn install(what: &str, packages: &[&str]) -> Result<()> {
         return Ok(());
     };
     // Two labs that start together would otherwise find the lock of apt-get taken, and miss the packages.
-    let lock = File::create(env::temp_dir().join(LOCK)).context("the lock of installations")?;
-    let lock = spawn_blocking(move || lock.lock().map(|()| lock)).await?;
-    let _one_at_a_time = lock.context("waiting for another installation")?;
+    let cache = cache_home()?.join("kubevirt-operator-lab");
+    fs::create_dir_all(&cache).with_context(|| format!("creating {}", cache.display()))?;
+    let _lock = lock(&cache.join(".packages.lock"), what).await?;
     eprintln!("lab: installing {what}: {}", packages.join(" "));
     let steps: [&[&str]; 2] = [
         &["update", "-q"],

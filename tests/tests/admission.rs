@@ -325,6 +325,10 @@ async fn kubectl_explain_describes_the_fields() {
     .unwrap();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("FIELD: storageClass <string>"), "{text}");
+    assert!(
+        text.contains("Absent: the cluster's default class."),
+        "{text}"
+    );
 }
 
 /// What a backup tool does: it saves the Machine as it is stored, and creates it again.

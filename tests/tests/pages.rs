@@ -158,10 +158,10 @@ fn the_settings_of_certificates_are_flags_and_variables_of_the_webhook() {
     assert!(checked >= 7, "{checked} settings");
 }
 
-/// The source files of the controller, in which every reason is a literal.
 /// Files and folders with code that only tests use, beside the modules of tests in other files.
 const OF_TESTS: [&str; 5] = ["tests", "environment", "fake", "fixtures", "laws"];
 
+/// The source files of the controller, in which every reason is a literal.
 fn sources(folder: &Path, text: &mut String) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

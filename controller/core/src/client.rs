@@ -137,7 +137,9 @@ impl GuardedClient {
         &self,
         call: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, ApiError> {
-        let mut held = self.guard.remaining().ok_or(ApiError::NotLeading)?;
+        if !self.may_write() {
+            return Err(ApiError::NotLeading);
+        }
         let mut call = pin!(call);
         let start = Instant::now();
         loop {
@@ -146,9 +148,7 @@ impl GuardedClient {
             if left.is_zero() {
                 return Err(ApiError::Timeout(elapsed));
             }
-            if held.is_zero() {
-                return Err(ApiError::LeaseEnded);
-            }
+            let held = self.guard.remaining().unwrap_or_default();
             // A process that was suspended continues with what it had prepared, and timers are looked at last: the Lease
             // is checked first.
             let call = poll_fn(|context| match self.guard.remaining() {
@@ -158,7 +158,6 @@ impl GuardedClient {
             if let Ok(answer) = timeout(left.min(held), call).await {
                 return answer;
             }
-            held = self.guard.remaining().unwrap_or_default();
         }
     }
 }

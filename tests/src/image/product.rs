@@ -105,41 +105,37 @@ pub async fn product(
     })
 }
 
-/// Variables of this machine that would change the programs, or where cargo writes them.
-const FOREIGN_SETTINGS: [&str; 7] = [
+/// How the names of variables of this machine begin that would change the programs, or where cargo writes them.
+const FOREIGN_SETTINGS: [&str; 4] = [
     "CARGO_BUILD_TARGET",
-    "RUSTC_WRAPPER",
-    "CARGO_PROFILE_RELEASE_DEBUG",
-    "CARGO_PROFILE_RELEASE_LTO",
-    "CARGO_PROFILE_RELEASE_OPT_LEVEL",
-    "CARGO_PROFILE_RELEASE_STRIP",
+    "CARGO_PROFILE_RELEASE_",
     "CFLAGS",
+    "RUSTC_WRAPPER",
 ];
 
 /// The packages of the image, as components of a bill of materials in CycloneDX.
 pub fn components(files: &Files) -> Vec<Value> {
     let release = files.content(RELEASE).unwrap_or_default();
     let release = str::from_utf8(release).unwrap_or_default();
-    let of_release = |name: &str| {
-        let mut values = release.lines().filter_map(|line| line.strip_prefix(name));
-        values.next().unwrap_or_default().trim_matches('"')
-    };
-    let (id, version_id) = (of_release("ID="), of_release("VERSION_ID="));
+    let (id, version_id) = (value(release, "ID="), value(release, "VERSION_ID="));
     let packages = files.paths().filter(|path| path.starts_with(STATUS));
     let texts = packages.filter_map(|path| str::from_utf8(files.content(path)?).ok());
     let components = texts.map(|text| {
-        let field = |name: &str| {
-            let mut values = text.lines().filter_map(|line| line.strip_prefix(name));
-            values.next().unwrap_or_default().trim().to_owned()
-        };
-        let (name, version) = (field("Package:"), field("Version:"));
-        let (version_in_url, architecture) = (version.replace('+', "%2B"), field("Architecture:"));
+        let (name, version) = (value(text, "Package:"), value(text, "Version:"));
+        let architecture = value(text, "Architecture:");
+        let version_in_url = version.replace('+', "%2B");
         let purl = format!(
             "pkg:deb/{id}/{name}@{version_in_url}?arch={architecture}&distro={id}-{version_id}"
         );
         json!({"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl})
     });
     components.collect()
+}
+
+/// The value of a field in lines such as `Version: 1` and `ID="debian"`; empty without such a line.
+fn value<'t>(text: &'t str, field: &str) -> &'t str {
+    let mut values = text.lines().filter_map(|line| line.strip_prefix(field));
+    values.next().unwrap_or_default().trim().trim_matches('"')
 }
 
 /// The labels of the image.
@@ -218,8 +214,11 @@ pub async fn build_release(revision: &Revision, architecture: Architecture) -> R
         cross(&mut cargo, architecture).await?;
         built.push(architecture.target());
     }
-    for setting in FOREIGN_SETTINGS {
-        cargo.env_remove(setting);
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if FOREIGN_SETTINGS.iter().any(|it| text.starts_with(it)) {
+            cargo.env_remove(&name);
+        }
     }
     let status = cargo
         .args(["--package", "webhook", "--package", "controller"])

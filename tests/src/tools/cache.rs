@@ -10,7 +10,8 @@ use std::{
 use anyhow::{Context as _, Result};
 use tokio::time::sleep;
 
-/// Waits for a lock that allows one build at a time on this machine: the tools share most of their packages.
+/// Waits for a lock that allows one build at a time on this machine, because the tools share most of their packages, and one
+/// installation.
 pub(crate) async fn lock(path: &Path, what: &str) -> Result<File> {
     let file = File::create(path)?;
     let mut announced = false;
@@ -19,7 +20,7 @@ pub(crate) async fn lock(path: &Path, what: &str) -> Result<File> {
             Ok(()) => return Ok(file),
             Err(TryLockError::WouldBlock) => {
                 if !announced {
-                    eprintln!("lab: {what} is being built by another process");
+                    eprintln!("lab: another process prepares {what}; waiting for it");
                     announced = true;
                 }
                 sleep(Duration::from_millis(200)).await;

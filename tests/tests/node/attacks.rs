@@ -11,9 +11,9 @@ use lab::{
     http::Connection,
     load,
     node::{self, Cluster},
+    objects::condition,
     wait::{self, Deadline},
 };
-use serde_json::Value;
 use tokio::{
     io::AsyncWriteExt as _,
     time::{sleep, timeout},
@@ -50,12 +50,6 @@ pub(crate) async fn large_bodies_fit_into_the_memory_limit(cluster: &mut Cluster
     assert_eq!(process(), before);
 }
 
-fn ready_since(pod: &Value) -> &Value {
-    let conditions = pod["status"]["conditions"].as_array().unwrap();
-    let ready = conditions.iter().find(|it| it["type"] == "Ready");
-    &ready.unwrap()["lastTransitionTime"]
-}
-
 /// Every pod stays ready and none is restarted while clients send requests to its open ports and read no answer.
 pub(crate) async fn stuck_clients_cost_no_probe(cluster: &mut Cluster) {
     let webhook = all_ready(cluster, Binary::Webhook, 2).await;
@@ -75,12 +69,14 @@ pub(crate) async fn stuck_clients_cost_no_probe(cluster: &mut Cluster) {
                 let pods = cluster.pods(binary).await.unwrap();
                 assert_eq!(pods.len(), expected.len());
                 for pod in pods {
-                    assert!(expected.iter().any(|it| name(it) == name(&pod)), "{pod:#}");
+                    let before = expected.iter().find(|it| name(it) == name(&pod));
+                    assert!(before.is_some(), "{pod:#}");
                     let healthy = restarts(&pod) == 0 && is_ready(&pod);
                     assert!(healthy, "{:#}", pod["status"]);
-                    let before = expected.iter().find(|it| name(it) == name(&pod)).unwrap();
                     // It changes with every loss of readiness, however short.
-                    assert_eq!(ready_since(&pod), ready_since(before));
+                    let [then, now] = [before.unwrap(), &pod]
+                        .map(|pod| &condition(pod, "Ready")["lastTransitionTime"]);
+                    assert_eq!(then, now);
                 }
             }
             sleep(Duration::from_millis(500)).await;

@@ -120,8 +120,8 @@ const OF_A_NODE: [&str; 4] = [
     "kubevirt-operator-lab",
 ];
 
-/// What a node would leave: parameters of the kernel, links, network namespaces, tables of nftables, mounts, folders with fixed paths. Of other
-/// containers of this machine only what has such a name.
+/// What a node would leave: parameters of the kernel, links, network namespaces, tables of nftables, mounts, folders with
+/// fixed paths. Of other containers of this machine only what has such a name.
 fn traces() -> BTreeSet<String> {
     let mut traces = BTreeSet::new();
     for (program, arguments) in [
