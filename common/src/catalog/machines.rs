@@ -314,6 +314,12 @@ impl Machines {
             .get(machine.name)
     }
 
+    /// Names of the Machines of a namespace, in no order.
+    pub fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = &str> {
+        let namespace = self.namespaces.get(namespace).into_iter();
+        namespace.flat_map(|namespace| namespace.rows.keys().map(|name| &**name))
+    }
+
     /// What the Machines of a namespace use of its quota, without kept volumes.
     pub fn usage(&self, namespace: &str) -> Usage {
         let namespace = self.namespaces.get(namespace);

@@ -153,6 +153,15 @@ impl AddressIndex {
         machines.usage(namespace).plus(machines.kept(namespace))
     }
 
+    /// The Machines of a namespace, in no order.
+    pub(crate) fn in_namespace(&self, namespace: &str) -> Vec<ObjectRef<CachedMachine>> {
+        let inner = self.read();
+        let machines = inner.machines.in_namespace(namespace);
+        machines
+            .map(|name| ObjectRef::new(name).within(namespace))
+            .collect()
+    }
+
     /// Calls `read` with the rows.
     pub(crate) fn read_machines<T>(&self, read: impl FnOnce(&Machines) -> T) -> T {
         read(&self.read().machines)

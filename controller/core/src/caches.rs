@@ -7,7 +7,9 @@ use common::api::machine_image::PinnedImage;
 use common::catalog::{NetworkRow, Policy, built_in};
 use common::normalize::images_in;
 use common::quantity::Bytes;
+use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher::Event;
 use runtime::checks::Check;
 use tokio::sync::watch;
 
@@ -17,6 +19,7 @@ use crate::cache::Cache;
 use crate::machine::{CachedMachine, Machine};
 use crate::machine_addresses::objects::MachineAddress;
 use crate::machine_addresses::waiting::Waiting;
+use crate::machine_index::MachineIndex;
 use crate::objects::Meta as _;
 use crate::objects::{Image, Network, StorageClass, Template};
 use crate::quota::objects::{Namespace, PolicyObject};
@@ -33,6 +36,8 @@ pub struct Caches {
     pub machines_listed: watch::Sender<bool>,
     /// Addresses and claim names of every Machine.
     pub address_index: AddressIndex,
+    /// Every Machine, by uid and by host.
+    pub machine_index: MachineIndex,
     /// Versions of the Secrets that the controller did not create.
     pub secret_versions: SecretVersions,
     /// NetworkConfigurations.
@@ -78,6 +83,7 @@ impl Caches {
             machines,
             machines_listed: watch::Sender::new(false),
             address_index: AddressIndex::default(),
+            machine_index: MachineIndex::default(),
             secret_versions: SecretVersions::default(),
             networks: Cache::default(),
             classes: Cache::default(),
@@ -89,6 +95,37 @@ impl Caches {
             waiting_for_address: Waiting::default(),
             quotas: Quotas::default(),
         }
+    }
+
+    /// Applies an event of the watch of Machines; returns the other Machines that it concerns.
+    pub fn apply(
+        &self,
+        event: &Event<CachedMachine>,
+        writer: &mut Writer<CachedMachine>,
+        cluster: &str,
+    ) -> Vec<ObjectRef<CachedMachine>> {
+        // The indexes before the store: a task that waits for the store finds them complete, too.
+        let concerned = self.address_index.apply(event, cluster);
+        self.machine_index.apply(event);
+        writer.apply_watcher_event(event);
+        concerned
+    }
+
+    /// The Machines whose status names this LibvirtHost, sorted by namespace and name.
+    pub fn machines_on(&self, host: &str) -> Vec<Arc<CachedMachine>> {
+        let machines = self.machine_index.on_host(host).into_iter();
+        machines.filter_map(|key| self.machines.get(&key)).collect()
+    }
+
+    /// The Machine with this uid.
+    pub fn machine_of_uid(&self, uid: &str) -> Option<Arc<CachedMachine>> {
+        self.machines.get(&self.machine_index.of_uid(uid)?)
+    }
+
+    /// The Machines of a namespace, in no order.
+    pub fn machines_in(&self, namespace: &str) -> Vec<Arc<CachedMachine>> {
+        let machines = self.address_index.in_namespace(namespace).into_iter();
+        machines.filter_map(|key| self.machines.get(&key)).collect()
     }
 
     /// The Machine, for a pass.

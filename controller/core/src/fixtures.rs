@@ -20,6 +20,7 @@ use common::quantity::Bytes;
 use common::render::CloudInitPlan;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use kube::runtime::watcher::Event;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -27,7 +28,8 @@ use serde_json::{Value, json};
 use crate::addresses::{self, Conflict, Segments};
 use crate::cache::compressed::Compressed;
 use crate::held_addresses::Addresses;
-use crate::machine::{Block, Machine};
+use crate::machine::{Block, CachedMachine, Machine};
+use crate::machine_index::MachineIndex;
 use crate::objects::{Meta as _, Network};
 
 /// A new Machine `default/web` with this block.
@@ -160,6 +162,18 @@ pub fn nic(name: &str, network: Option<&str>) -> NormalizedNetwork {
         ip_addresses: vec![],
         boot_order: None,
     }
+}
+
+/// Machines with these uids.
+pub fn machine_index(uids: &[&str]) -> MachineIndex {
+    let index = MachineIndex::default();
+    for uid in uids {
+        let mut machine = machine(block());
+        machine.metadata.name = Some((*uid).into());
+        machine.metadata.uid = Some((*uid).into());
+        index.apply(&Event::Apply(CachedMachine::from(machine)));
+    }
+    index
 }
 
 /// The conflicts of a Machine with others, as far as these NetworkConfigurations of its namespace are known.

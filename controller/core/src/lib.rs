@@ -10,7 +10,7 @@
 //! [`backend`] is what a backend implements, [`reconcile`] the steps of a reconcile. No crate of a backend is
 //! used here; what the caches keep of a block for one backend alone is in [`machine`]: `HostBinding`, `KubevirtNeeds`.
 //!
-//! From the ground: `objects → cache → machine → secrets, address_index, addresses → caches → network_usage → triggers → watch`.
+//! From the ground: `objects → cache → machine → secrets, address_index, machine_index, addresses → caches → network_usage → triggers → watch`.
 
 #![deny(missing_docs)]
 
@@ -45,6 +45,7 @@ pub mod laws;
 pub mod lease;
 pub mod machine;
 pub mod machine_addresses;
+pub mod machine_index;
 pub mod metrics;
 pub mod network_usage;
 pub mod objects;

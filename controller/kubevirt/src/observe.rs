@@ -148,8 +148,7 @@ fn has_precedence(user: &ClaimUser, machine: &Machine, caches: &Caches) -> bool 
 /// The other Machine that a claim still carries the uid of: a medium of it, or a disk that its guest still has.
 fn left_disk(claim: Option<&Claim>, machine: &Machine, caches: &Caches) -> Option<ClaimUser> {
     let uid = claim?.machine_uid().filter(|uid| *uid != machine.uid())?;
-    let owners = caches.machines.state_filter(|other| other.uid() == uid);
-    let owner = owners.first()?;
+    let owner = caches.machine_of_uid(uid)?;
     Some(ClaimUser {
         machine: owner.name().to_owned(),
         own_disk: Some(
@@ -258,7 +257,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         migration: requested_migration(cluster, machine),
         on_foreign_stop: observer.on_foreign_stop,
         instance,
-        existing_uids: existing_uids(&others, caches),
+        existing_uids: existing_uids(others, caches),
         claims,
         existing: existing(observer, machine),
         taken,
@@ -353,18 +352,10 @@ fn pod_of(
     pods.into_iter().find(|pod| pod.runs(instance))
 }
 
-/// The uids among these that are of existing Machines. Almost always `uids` is empty, which saves the search.
-fn existing_uids(uids: &BTreeSet<String>, caches: &Caches) -> BTreeSet<String> {
-    if uids.is_empty() {
-        return BTreeSet::new();
-    }
-    let machines = caches
-        .machines
-        .state_filter(|machine| uids.contains(machine.uid()));
-    machines
-        .iter()
-        .map(|machine| machine.uid().to_owned())
-        .collect()
+/// The uids among these that are of existing Machines.
+fn existing_uids(mut uids: BTreeSet<String>, caches: &Caches) -> BTreeSet<String> {
+    uids.retain(|uid| caches.machine_index.contains(uid));
+    uids
 }
 
 /// Reads the referenced Secrets if the VirtualMachine does not exist yet, if a Secret changed after the last report,

@@ -195,6 +195,11 @@ impl CachedMachine {
         }
     }
 
+    /// Name of the LibvirtHost in `status.host`; `None`: it has none yet, or runs on KubeVirt.
+    pub fn host(&self) -> Option<&str> {
+        self.binding.as_ref()?.host.as_deref()
+    }
+
     /// `metadata.creationTimestamp`.
     pub fn created(&self) -> Option<&Time> {
         self.metadata.creation_timestamp.as_ref()

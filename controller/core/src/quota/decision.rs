@@ -95,11 +95,9 @@ pub fn decide(caches: &Caches, this: &CachedMachine, machine: &Machine) -> Decis
         let returning = kept
             .returning
             .plus(returning_volumes(machine, block, &request));
-        let machines = caches.machines.state_filter(|other| {
-            other.namespace() == this.namespace() && other.uid() != this.uid()
-        });
+        let machines = caches.machines_in(this.namespace());
         let (mut others, mut older) = (kept.others, vec![]);
-        for other in &machines {
+        for other in machines.iter().filter(|other| other.uid() != this.uid()) {
             let usage = caches.address_index.usage_of(&**other);
             match shares.granted.get(other.uid()) {
                 // A Machine that asks for less now needs no more than that.

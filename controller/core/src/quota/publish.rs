@@ -42,10 +42,9 @@ pub async fn publish(caches: Caches, api: GuardedClient) -> Result<(), Infallibl
     let mut published = Gauges::default();
     loop {
         ticks.tick().await;
-        caches.quotas.retain(|| {
-            let machines = caches.machines.state();
-            machines.iter().map(|it| Box::from(it.uid())).collect()
-        });
+        caches
+            .quotas
+            .retain(|uid| caches.machine_index.contains(uid));
         let uses = Uses::of(&caches);
         published.set(&uses.by_namespace);
         if !api.may_write() {

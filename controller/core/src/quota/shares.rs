@@ -1,6 +1,6 @@
 //! What quotas are decided by, beside the Machines themselves: kept disks, what was granted, and who is held.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use common::api::left_volumes::KeptVolume;
@@ -160,13 +160,9 @@ impl Quotas {
         self.shares().remove(machine);
     }
 
-    /// Removes Machines that no longer exist: a watch that was interrupted reports no deletion. `existing` returns the
-    /// uids of all Machines; it is not called while nothing was granted, as in a cluster without quotas.
-    pub(super) fn retain(&self, existing: impl FnOnce() -> HashSet<Box<str>>) {
-        let granted = &mut self.shares().granted;
-        if !granted.is_empty() {
-            let existing = existing();
-            granted.retain(|uid, _| existing.contains(uid));
-        }
+    /// Removes Machines that no longer exist: a watch that was interrupted reports no deletion. `exists`: whether a Machine
+    /// has this uid.
+    pub(super) fn retain(&self, exists: impl Fn(&str) -> bool) {
+        self.shares().granted.retain(|uid, _| exists(uid));
     }
 }

@@ -93,8 +93,7 @@ impl Cluster {
     }
 
     fn event(&mut self, event: &Event<CachedMachine>) {
-        self.caches.address_index.apply(event, "cluster");
-        self.machines.apply_watcher_event(event);
+        self.caches.apply(event, &mut self.machines, "cluster");
         if let Event::Delete(machine) = event {
             self.caches.quotas.machine_deleted(machine);
         }

@@ -114,10 +114,8 @@ impl<'a> Watches<'a> {
                 if let Ok(event) = &event {
                     networks_changed = changes_networks(event, &caches);
                     let used = usage_in_namespace_of(event, &caches);
-                    // The index before the store: a task that waits for the store finds the index complete, too.
-                    // Both before the triggers: a pass that starts earlier would not see the change.
-                    let concerned = caches.address_index.apply(event, &cluster);
-                    writer.apply_watcher_event(event);
+                    // The caches before the triggers: a pass that starts earlier would not see the change.
+                    let concerned = caches.apply(event, &mut writer, &cluster);
                     triggers.send(concerned);
                     if let Event::Delete(machine) = event {
                         caches.quotas.machine_deleted(machine);

@@ -68,6 +68,12 @@ impl Fixture {
         }
     }
 
+    /// An event of the watch of Machines.
+    fn apply_event(&mut self, event: &Event<CachedMachine>) {
+        let caches = &self.applier.caches;
+        caches.apply(event, &mut self.machines, "cluster");
+    }
+
     /// A Machine with a disk that is copied from the image.
     fn machine(&mut self, namespace: &str, name: &str) -> Machine {
         let mut block = block();
@@ -82,7 +88,7 @@ impl Fixture {
         machine.metadata.uid = Some(format!("uid-of-{namespace}-{name}"));
         machine.status.host = Some("alpha".into());
         let cached = CachedMachine::from(machine.clone());
-        self.machines.apply_watcher_event(&Event::Apply(cached));
+        self.apply_event(&Event::Apply(cached));
         machine
     }
 
@@ -192,7 +198,7 @@ async fn a_copy_for_a_machine_that_is_deleted_before_it_begins_leaves_no_volume(
     let hang = fixture.fake.hang("open");
     fixture.copy(&machine).await;
     let cached = CachedMachine::from(machine.clone());
-    fixture.machines.apply_watcher_event(&Event::Delete(cached));
+    fixture.apply_event(&Event::Delete(cached));
     drop(hang);
     until("the end of the copy", || !fixture.is_underway(&machine)).await;
     assert_eq!(fixture.fake.calls(), [""; 0]);

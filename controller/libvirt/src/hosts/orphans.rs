@@ -87,11 +87,11 @@ async fn remove(
     connected: &Arc<ConnectedHost>,
     host: &LibvirtHost,
 ) -> BTreeMap<String, Removed> {
-    let machines = &context.caches.machines;
+    let machines = &context.caches.machine_index;
     let mut removed = BTreeMap::new();
     for tombstone in &host.status.tombstones {
         let uid = tombstone.uid.clone();
-        if !machines.state_filter(|it| it.uid() == uid).is_empty() {
+        if machines.contains(&uid) {
             // The Machine exists, or the cache lags behind: only an answer of the host removes a tombstone.
             continue;
         }

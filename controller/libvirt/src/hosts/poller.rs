@@ -13,10 +13,11 @@ use controller_core::caches::Caches;
 use controller_core::caches::machines_where;
 use controller_core::client::GuardedClient;
 use controller_core::machine::{CachedMachine, NO_RESOURCES};
+use controller_core::machine_index::MachineIndex;
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
 use controller_core::triggers::Triggers;
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::ObjectRef;
 use time::OffsetDateTime;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep};
@@ -174,7 +175,7 @@ impl Poller {
         let Some(host) = self.connected.clone() else {
             return;
         };
-        let known = listed.then_some(&context.caches.machines);
+        let known = listed.then_some(&context.caches.machine_index);
         let polled = poll(&host, object, known, full)
             .await
             .map_err(|error| error.to_string());
@@ -235,7 +236,7 @@ async fn report_unreachable(context: &PollerContext, name: &str, why: &str) {
 async fn poll(
     host: &ConnectedHost,
     object: &LibvirtHost,
-    machines: Option<&Store<CachedMachine>>,
+    machines: Option<&MachineIndex>,
     full: bool,
 ) -> Result<Arc<Snapshot>, AccessError> {
     let owners = machines.filter(|_| full).map(owners);
@@ -416,11 +417,6 @@ async fn write_status(
     if !context.api.may_write() {
         return;
     }
-    let machines = context.caches.machines.state();
-    let machine_uids: BTreeSet<_> = machines
-        .iter()
-        .map(|machine| machine.uid().to_owned())
-        .collect();
     let allocated = snapshot.map_or(NO_RESOURCES, |snapshot| {
         let (hosts, caches) = (&context.hosts, &context.caches);
         hosts.allocated(host, snapshot, caches, None)
@@ -433,7 +429,7 @@ async fn write_status(
         old: &host.status,
         snapshot,
         allocated,
-        machine_uids: &machine_uids,
+        machines: &context.caches.machine_index,
     };
     if let Some(status) = status(&input, Now(OffsetDateTime::now_utc())) {
         put(&context.api, host, &status).await;

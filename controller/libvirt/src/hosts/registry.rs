@@ -139,10 +139,10 @@ impl Hosts {
                 metadata.is_some_and(|metadata| metadata.uid == uid)
             })
         };
-        let all = self.all();
-        let shows = || all.iter().filter(is_here);
-        let hinted = shows().find(|host| Some(host.name.as_str()) == hint);
-        let host = hinted.or_else(|| shows().next())?;
+        // Almost always it is there, which saves a look at all other hosts.
+        let hinted = hint.and_then(|hint| self.get(hint));
+        let hinted = hinted.filter(|host| is_here(&host));
+        let host = hinted.or_else(|| self.all().into_iter().find(|host| is_here(&host)))?;
         Some(host.name.clone())
     }
 

@@ -1,7 +1,5 @@
 //! The status of a LibvirtHost. Pure.
 
-use std::collections::BTreeSet;
-
 use common::api::choice::HostNetworkType;
 use common::api::libvirt_host::{
     HostDomains, HostFirmware, HostResources, LibvirtHostSpec, LibvirtHostStatus,
@@ -15,6 +13,7 @@ use crate::capacity::allocatable;
 use crate::parts::{existing_pool_fault, network_fault, pool_fault};
 use crate::snapshot::Snapshot;
 use controller_core::conditions::condition;
+use controller_core::machine_index::MachineIndex;
 use controller_core::plan::Now;
 
 /// Input of the status of a host.
@@ -32,8 +31,8 @@ pub(super) struct StatusInput<'a> {
     pub(super) snapshot: Result<&'a Snapshot, &'a str>,
     /// What its domains and the Machines bound to it are allocated.
     pub(super) allocated: HostResources,
-    /// Uids of all Machines.
-    pub(super) machine_uids: &'a BTreeSet<String>,
+    /// All Machines.
+    pub(super) machines: &'a MachineIndex,
 }
 
 /// The new status; `None`: nothing but times would change.
@@ -109,7 +108,7 @@ pub(super) fn status(input: &StatusInput<'_>, now: Now) -> Option<LibvirtHostSta
                     ("Incomplete", &faults),
                 );
             }
-            let left_out = unlisted(&snapshot.unowned_volumes, input.listed, input.machine_uids);
+            let left_out = unlisted(&snapshot.unowned_volumes, input.listed, input.machines);
             if !left_out.is_empty() {
                 let message = advice(&left_out);
                 conditions.set("VolumesListed", "False", "VolumesUnlisted", message);
@@ -157,7 +156,7 @@ fn describe(
     for summary in &snapshot.domains {
         let count = match &summary.metadata {
             None => &mut domains.foreign,
-            Some(metadata) if input.machine_uids.contains(&metadata.uid) => &mut domains.ours,
+            Some(metadata) if input.machines.contains(&metadata.uid) => &mut domains.ours,
             Some(_) => &mut domains.orphaned,
         };
         *count += 1;

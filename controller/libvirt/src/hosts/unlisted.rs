@@ -9,9 +9,8 @@ use common::api::left_volumes::KeptVolume;
 use common::api::libvirt_host::LibvirtHostStatus;
 use common::bounds::KEPT_VOLUMES_MAX;
 use common::render::libvirt::{disk_owner, short_id};
-use controller_core::machine::CachedMachine;
+use controller_core::machine_index::MachineIndex;
 use controller_core::objects::Meta as _;
-use kube::runtime::reflector::Store;
 
 use crate::access::{Volume, VolumeKey};
 use crate::libvirt_host::LibvirtHost;
@@ -20,12 +19,8 @@ use crate::libvirt_host::LibvirtHost;
 const SHOWN_MAX: usize = 5;
 
 /// The digits in the names of the volumes of all Machines.
-pub(super) fn owners(machines: &Store<CachedMachine>) -> BTreeSet<String> {
-    let machines = machines.state();
-    machines
-        .iter()
-        .map(|machine| short_id(machine.uid()))
-        .collect()
+pub(super) fn owners(machines: &MachineIndex) -> BTreeSet<String> {
+    machines.uids().iter().map(|uid| short_id(uid)).collect()
 }
 
 /// The disks in a pool that none of these owners has. The owners were read before the volumes: a Machine that was there
@@ -79,11 +74,11 @@ pub(super) fn listed_by_all(
 }
 
 /// The volumes of these that neither a list of the status names nor a Machine has, which may have been created after the
-/// owners were read. `machine_uids`: uids of all Machines.
+/// owners were read. `machines`: all Machines.
 pub(super) fn unlisted<'v>(
     unowned: &'v BTreeSet<VolumeKey>,
     status: &LibvirtHostStatus,
-    machine_uids: &BTreeSet<String>,
+    machines: &MachineIndex,
 ) -> Vec<&'v VolumeKey> {
     let kept = status.kept_volumes.iter();
     let kept: BTreeSet<_> = kept.map(|kept| (&*kept.pool, &*kept.volume)).collect();
@@ -92,11 +87,9 @@ pub(super) fn unlisted<'v>(
         .filter(|(pool, volume)| !kept.contains(&(&**pool, &**volume)));
     let mut unlisted: Vec<_> = unlisted.collect();
     if !unlisted.is_empty() {
-        let tombstones = status.tombstones.iter().map(|tombstone| &tombstone.uid);
-        let owners: BTreeSet<_> = tombstones
-            .chain(machine_uids)
-            .map(|uid| short_id(uid))
-            .collect();
+        let tombstones = status.tombstones.iter();
+        let deleted = tombstones.map(|tombstone| short_id(&tombstone.uid));
+        let owners: BTreeSet<_> = deleted.chain(owners(machines)).collect();
         unlisted.retain(|(_, volume)| disk_owner(volume).is_none_or(|it| !owners.contains(it)));
     }
     unlisted
@@ -122,6 +115,7 @@ pub(super) fn advice(unlisted: &[&VolumeKey]) -> String {
 #[cfg(test)]
 mod tests {
     use common::api::left_volumes::Tombstone;
+    use controller_core::fixtures;
 
     use super::*;
     use crate::environment::host_object;
@@ -145,10 +139,6 @@ mod tests {
             format: "qcow2".into(),
             is_misread: false,
         }
-    }
-
-    fn uids(all: &[&str]) -> BTreeSet<String> {
-        all.iter().map(|&uid| uid.to_owned()).collect()
     }
 
     #[test]
@@ -222,7 +212,7 @@ mod tests {
             }],
             ..LibvirtHostStatus::default()
         };
-        let found = unlisted(&unowned, &status, &uids(&["new"]));
+        let found = unlisted(&unowned, &status, &fixtures::machine_index(&["new"]));
         assert_eq!(found, [&key("left out")]);
         let text = advice(&found);
         assert!(text.starts_with("1 volumes have names"), "{text}");

@@ -41,9 +41,9 @@ async fn a_growth_that_is_held_takes_no_room_from_others() {
     let larger = Bytes::mib(8 * 1024);
     env.edit(|block| (block.memory.size, block.memory.max_size) = (larger, larger));
     let (store, mut writer) = store();
-    let cached = CachedMachine::from(env.machine().clone());
-    writer.apply_watcher_event(&Event::Apply(cached));
     let observer = observer(store, &env);
+    let event = Event::Apply(CachedMachine::from(env.machine().clone()));
+    observer.caches.apply(&event, &mut writer, "cluster");
     let snapshot = polled(&env);
     let (hosts, fake) = (&observer.hosts, env.host.clone());
     hosts.connect("alpha", fake, Ok(snapshot.clone()));

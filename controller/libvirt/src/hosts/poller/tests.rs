@@ -83,7 +83,8 @@ impl Polled {
         let events = listed.map(Event::InitApply);
         let events = [Event::Init].into_iter().chain(events);
         for event in events.chain([Event::InitDone]) {
-            self.machines.apply_watcher_event(&event);
+            let caches = &self.context.caches;
+            caches.apply(&event, &mut self.machines, "cluster");
         }
         self.context.caches.machines_listed.send_replace(true);
     }

@@ -20,6 +20,9 @@ use crate::libvirt_host::LibvirtHost;
 use crate::placement::Candidate;
 use crate::snapshot::{DomainSummary, Snapshot};
 
+/// A Machine that is bound to a host, and what is reserved for it there.
+type Bound = (Arc<CachedMachine>, Option<HostResources>);
+
 impl Hosts {
     /// The hosts to choose from, and the lock under which a Machine is placed.
     pub(crate) async fn candidates(
@@ -31,21 +34,21 @@ impl Hosts {
         let candidate = |host: LibvirtHost| {
             let connected = self.get(host.name());
             let snapshot = connected.map_or_else(|| Err(NOT_POLLED.into()), |it| it.snapshot());
-            let allocated = snapshot.as_ref().map_or(NO_RESOURCES, |snapshot| {
-                self.allocated(&host, snapshot, caches, None)
-            });
-            let devices_left = snapshot.as_ref().map_or_else(
-                |_| BTreeMap::new(),
-                |snapshot| self.devices_left(&host, snapshot, caches),
+            let bound = bound_to(&self.reserved(), host.name(), caches);
+            let (allocated, devices_left, cpus_left) = snapshot.as_ref().map_or_else(
+                |_| (NO_RESOURCES, BTreeMap::new(), 0),
+                |snapshot| {
+                    (
+                        allocated_on(&bound, &host, snapshot, None),
+                        devices_left_on(&bound, &host, snapshot),
+                        cpus_left_on(&bound, &host, snapshot),
+                    )
+                },
             );
-            let cpus_left = snapshot.as_ref().map_or(0, |snapshot| {
-                let reserved = self.reserved();
-                cpus_left_on(&reserved, &host, snapshot, caches)
-            });
             Candidate {
                 cpus_left,
                 devices_left,
-                groups: self.groups(host.name(), caches),
+                groups: groups(&bound),
                 name: host.name().to_owned(),
                 labels: host.metadata.labels.clone().unwrap_or_default(),
                 spec: host.spec.clone(),
@@ -58,38 +61,6 @@ impl Hosts {
         (lock, hosts)
     }
 
-    /// The groups of the Machines on a host, those included that the API server does not show there yet.
-    fn groups(&self, host: &str, caches: &Caches) -> Vec<Member> {
-        let reserved = self.reserved();
-        let machines = caches.machines.state();
-        let members = bound_to(&reserved, host, &machines).filter_map(|(machine, place, _)| {
-            Some(Member {
-                namespace: machine.namespace().to_owned(),
-                name: machine.name().to_owned(),
-                group: place.group.clone()?,
-            })
-        });
-        members.collect()
-    }
-
-    /// How many devices of each name are left on a host.
-    fn devices_left(
-        &self,
-        host: &LibvirtHost,
-        snapshot: &Snapshot,
-        caches: &Caches,
-    ) -> BTreeMap<String, usize> {
-        if host.spec.devices.as_ref().is_none_or(Vec::is_empty) {
-            return BTreeMap::new();
-        }
-        let reserved = self.reserved();
-        let machines = caches.machines.state();
-        let bound = bound_to(&reserved, host.name(), &machines);
-        let bound = bound.map(|(machine, place, _)| (machine.uid(), &place.devices));
-        let bound: Vec<_> = bound.collect();
-        devices_left(&host.spec, &snapshot.hardware, &bound)
-    }
-
     /// What is allocated on a host, without what `except`, the uid of a Machine, has there.
     pub(crate) fn allocated(
         &self,
@@ -98,8 +69,8 @@ impl Hosts {
         caches: &Caches,
         except: Option<&str>,
     ) -> HostResources {
-        let reserved = self.reserved();
-        allocated_on(&reserved, host, snapshot, caches, except)
+        let bound = bound_to(&self.reserved(), host.name(), caches);
+        allocated_on(&bound, host, snapshot, except)
     }
 
     /// How much a Machine may have on its host, which `asks` for more than it `has`. What fits is reserved for it, and
@@ -115,8 +86,9 @@ impl Hosts {
     ) -> HostResources {
         // Two Machines that grow at the same time must not both get what is left.
         let mut reserved = self.reserved();
-        let others = allocated_on(&reserved, host, snapshot, caches, Some(uid));
-        let cpus_left = cpus_left_on(&reserved, host, snapshot, caches);
+        let bound = bound_to(&reserved, host.name(), caches);
+        let others = allocated_on(&bound, host, snapshot, Some(uid));
+        let cpus_left = cpus_left_on(&bound, host, snapshot);
         let others = beside_dedicated(others, cpus_left, is_dedicated);
         let most = less(allocatable(&host.spec, &snapshot.info), others);
         let size = granted(asks, has, most);
@@ -156,64 +128,87 @@ impl Hosts {
         if reserved.is_empty() {
             return;
         }
-        let machines = caches.machines.state();
-        let machine_uids: HashSet<_> = machines.iter().map(|machine| machine.uid()).collect();
         let kept = snapshot.domains.iter().filter_map(|it| {
             let (name, size) = reserved.get(&it.metadata.as_ref()?.uid)?;
             let is_kept = name == host && fits(*size, size_in(it));
             is_kept.then(|| it.metadata.as_ref().map(|metadata| metadata.uid.clone()))?
         });
         let kept: HashSet<String> = kept.collect();
-        reserved.retain(|uid, _| machine_uids.contains(uid.as_str()) && !kept.contains(uid));
+        reserved.retain(|uid, _| caches.machine_index.contains(uid) && !kept.contains(uid));
     }
 }
 
-/// The Machines that are bound to a host, each with what is reserved for it there. A reservation is newer than the status in the
-/// cache.
-fn bound_to<'m>(
-    reserved: &'m HashMap<String, (String, HostResources)>,
-    host: &'m str,
-    machines: &'m [Arc<CachedMachine>],
-) -> impl Iterator<Item = (&'m CachedMachine, &'m HostBinding, Option<HostResources>)> {
-    machines.iter().filter_map(move |machine| {
-        let place = machine.binding.as_ref()?;
-        let reserved = reserved.get(machine.uid());
-        let here = reserved.map_or(place.host.as_deref(), |(name, _)| Some(name));
-        let size = reserved.map(|(_, size)| *size);
-        (here == Some(host)).then_some((&**machine, &**place, size))
+/// The Machines that are bound to a host. A reservation is newer than the status in the cache.
+fn bound_to(
+    reserved: &HashMap<String, (String, HostResources)>,
+    host: &str,
+    caches: &Caches,
+) -> Vec<Bound> {
+    let by_status = caches.machines_on(host).into_iter();
+    let by_status = by_status.filter(|machine| !reserved.contains_key(machine.uid()));
+    let here = reserved.iter().filter(|(_, (name, _))| name == host);
+    let by_reservation =
+        here.filter_map(|(uid, (_, size))| Some((caches.machine_of_uid(uid)?, Some(*size))));
+    let bound = by_status.map(|machine| (machine, None));
+    bound.chain(by_reservation).collect()
+}
+
+/// Each of these Machines with its binding.
+fn bindings(
+    bound: &[Bound],
+) -> impl Iterator<Item = (&CachedMachine, &HostBinding, Option<HostResources>)> {
+    bound.iter().filter_map(|(machine, reserved)| {
+        Some((&**machine, machine.binding.as_deref()?, *reserved))
     })
 }
 
-/// How many dedicated CPUs are left on a host.
-fn cpus_left_on(
-    reserved: &HashMap<String, (String, HostResources)>,
+/// The groups of the Machines on a host, those included that the API server does not show there yet.
+fn groups(bound: &[Bound]) -> Vec<Member> {
+    let members = bindings(bound).filter_map(|(machine, binding, _)| {
+        Some(Member {
+            namespace: machine.namespace().to_owned(),
+            name: machine.name().to_owned(),
+            group: binding.group.clone()?,
+        })
+    });
+    members.collect()
+}
+
+/// How many devices of each name are left on a host.
+fn devices_left_on(
+    bound: &[Bound],
     host: &LibvirtHost,
     snapshot: &Snapshot,
-    caches: &Caches,
-) -> u32 {
+) -> BTreeMap<String, usize> {
+    if host.spec.devices.as_ref().is_none_or(Vec::is_empty) {
+        return BTreeMap::new();
+    }
+    let bound = bindings(bound).map(|(machine, binding, _)| (machine.uid(), &binding.devices));
+    let bound: Vec<_> = bound.collect();
+    devices_left(&host.spec, &snapshot.hardware, &bound)
+}
+
+/// How many dedicated CPUs are left on a host.
+fn cpus_left_on(bound: &[Bound], host: &LibvirtHost, snapshot: &Snapshot) -> u32 {
     let cpus = Cpus::of(&host.spec, snapshot.info.cpus);
     if cpus.dedicated.is_empty() {
         return 0;
     }
-    let machines = caches.machines.state();
-    let bound = bound_to(reserved, host.name(), &machines);
-    let bound = bound.map(|(machine, place, _)| (machine.uid(), place.dedicated_cpus));
+    let bound = bindings(bound);
+    let bound = bound.map(|(machine, binding, _)| (machine.uid(), binding.dedicated_cpus));
     cpus_left(&cpus, &snapshot.hardware, bound)
 }
 
 /// What is allocated on a host, without what `except`, the uid of a Machine, has there.
 fn allocated_on(
-    reserved: &HashMap<String, (String, HostResources)>,
+    bound: &[Bound],
     host: &LibvirtHost,
     snapshot: &Snapshot,
-    caches: &Caches,
     except: Option<&str>,
 ) -> HostResources {
-    let machines = caches.machines.state();
-    let bound = bound_to(reserved, host.name(), &machines);
-    let bound = bound.map(|(machine, place, reserved)| BoundMachine {
+    let bound = bindings(bound).map(|(machine, binding, reserved)| BoundMachine {
         uid: machine.uid(),
-        requested: place.requested,
+        requested: binding.requested,
         reserved,
     });
     let bound: Vec<_> = bound

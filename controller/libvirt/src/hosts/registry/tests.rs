@@ -46,14 +46,16 @@ impl Hosts {
 /// Machines that are bound to the host `alpha`.
 fn caches(uids: &[&str]) -> Caches {
     let (machines, mut writer) = store();
+    let caches = Caches::new(machines);
     for uid in uids {
         let mut machine = fixtures::machine(block());
         machine.metadata.name = Some((*uid).into());
         machine.metadata.uid = Some((*uid).into());
         machine.status.host = Some("alpha".into());
-        writer.apply_watcher_event(&Event::Apply(CachedMachine::from(machine)));
+        let event = Event::Apply(CachedMachine::from(machine));
+        caches.apply(&event, &mut writer, "cluster");
     }
-    Caches::new(machines)
+    caches
 }
 
 /// A host of 8 CPUs and 12Gi with a domain of 2 vCPUs and this memory for each Machine.

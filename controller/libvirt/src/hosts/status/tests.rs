@@ -5,6 +5,7 @@ use crate::access::{DomainState, HostInfo, Pool, State};
 use crate::environment::{self, POOL};
 use crate::snapshot::DomainSummary;
 use common::render::libvirt::DomainMetadata;
+use controller_core::fixtures;
 
 fn snapshot() -> Snapshot {
     let domain = |number: u128, owner: Option<&str>| DomainSummary {
@@ -70,7 +71,7 @@ fn written(
             cpu: 4,
             memory: Bytes::mib(1024),
         },
-        machine_uids: &["uid-of-web".to_owned()].into(),
+        machines: &fixtures::machine_index(&["uid-of-web"]),
     };
     let now = OffsetDateTime::UNIX_EPOCH + Duration::seconds(seconds);
     let written = status(&input, Now(now));
