@@ -185,6 +185,20 @@ pub fn condition(
     }
 }
 
+/// `RestartRequired`, True: a restart brings these fields into effect. `more`: what else a person has to know of it.
+pub fn restart_required(fields: &[&str], more: &str) -> Option<Fault> {
+    let message = format!(
+        "a change takes effect when the guest is restarted: {}{more}",
+        fields.join(", ")
+    );
+    (!fields.is_empty()).then(|| Fault::new("RestartRequired", message))
+}
+
+/// `AgentConnected`, True.
+pub fn agent_connected() -> Fault {
+    Fault::new("AgentConnected", "the guest agent answers")
+}
+
 /// `Paused`, True.
 pub fn paused() -> Fault {
     let message = format!(
@@ -192,24 +206,6 @@ pub fn paused() -> Fault {
         names::ANNOTATION_PAUSED
     );
     Fault::new("Paused", message)
-}
-
-/// `Ready`, False: the guest runs, and its readiness probe does not succeed. `why`: what the probe shows, and what to do.
-pub fn readiness_probe_fails(why: &str) -> Fault {
-    let message = format!("the guest runs, and its readiness probe does not succeed: {why}");
-    Fault::new("ReadinessProbeFailing", message)
-}
-
-/// `Ready`, True: the guest is off. `itself`: it shut itself down although the Machine is to run.
-pub fn stopped(itself: bool) -> Fault {
-    if !itself {
-        return Fault::new("Stopped", "the guest is off");
-    }
-    let message = format!(
-        "the guest shut itself down and stays off: set the annotation {} to a new text to start it",
-        names::ANNOTATION_RESTART_REQUESTED
-    );
-    Fault::new("Stopped", message)
 }
 
 /// Types of the conditions that this controller writes. Conditions of other writers are not touched.
@@ -256,17 +252,6 @@ impl<'a> Conditions<'a> {
             now,
             list: Vec::new(),
         }
-    }
-
-    /// These conditions, without that of this type, which is to be set.
-    pub(crate) fn without(
-        machine: &'a Machine,
-        now: Now,
-        mut list: Vec<Condition>,
-        kind: &str,
-    ) -> Self {
-        list.retain(|condition| condition.kind != kind);
-        Self { machine, now, list }
     }
 
     /// Takes over the old condition of this type, if there is one.

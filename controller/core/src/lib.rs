@@ -54,6 +54,7 @@ pub mod preconditions;
 pub mod queue;
 pub mod quota;
 pub mod readiness;
+pub mod ready;
 pub mod reconcile;
 pub mod reset;
 pub mod secrets;

@@ -15,7 +15,8 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// Reasons of a `Ready` that is not true which are progress of a creation. All others are written at once.
 const PROGRESS: [&str; 2] = ["Creating", "PVCPending"];
 
-/// A plan with these actions, and with the status if it differs from the Machine's in more than times.
+/// A plan with these actions, and with the status if it differs from the Machine's in more than times. The last restart,
+/// migration and reset stay as they are unless the status has another one.
 ///
 /// While the Machine is `Creating`, a status whose `Ready` is the same, or progress like the last, is held back until
 /// 2 s after the last write; the plan then requests a pass at that time.
@@ -29,6 +30,15 @@ pub fn plan_with_status<A>(
     let mut status = with_held_addresses(status, machine).within_limits();
     let block = machine.desired();
     status.vcpus = block.map(|block| block.cpu.vcpus()).or(old.vcpus);
+    let MachineStatus {
+        last_restart,
+        last_migration,
+        last_reset,
+        ..
+    } = old.clone();
+    status.last_restart = status.last_restart.or(last_restart);
+    status.last_migration = status.last_migration.or(last_migration);
+    status.last_reset = status.last_reset.or(last_reset);
     if worth_a_write(old, &status) == worth_a_write(old, old) {
         return Plan {
             actions,

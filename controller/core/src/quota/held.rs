@@ -45,10 +45,10 @@ pub(crate) fn plan_of_held<A>(machine: &Machine, fault: &Fault, now: Now) -> Pla
 /// Adds to the plan of a Machine whose growth is held the condition that says why.
 pub(crate) fn report_hold<A>(machine: &Machine, plan: Plan<A>, fault: &Fault, now: Now) -> Plan<A> {
     let mut status = plan.status.unwrap_or_else(|| machine.status.clone());
-    let list = std::mem::take(&mut status.conditions);
-    let mut conditions = Conditions::without(machine, now, list, SCHEDULED);
+    let mut conditions = Conditions::new(machine, now);
     conditions.set(SCHEDULED, "False", fault);
-    status.conditions = conditions.list;
+    status.conditions.retain(|it| it.kind != SCHEDULED);
+    status.conditions.append(&mut conditions.list);
     let held = plan_with_status(machine, now, status, plan.actions);
     Plan {
         finalizer: plan.finalizer,

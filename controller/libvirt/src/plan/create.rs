@@ -90,7 +90,7 @@ pub(crate) fn plan(
         }
         Binding::Unregistered { host } => {
             let findings = Findings {
-                away: Some(Fault::new(
+                unknown: Some(Fault::new(
                     "HostUnreachable",
                     format!(
                         "LibvirtHost '{host}' was deleted, so the state of the guest is unknown: create it again"
@@ -102,7 +102,7 @@ pub(crate) fn plan(
         }
         Binding::Unreachable { host, why } => {
             let findings = Findings {
-                away: Some(Fault::new(
+                unknown: Some(Fault::new(
                     "HostUnreachable",
                     format!(
                         "LibvirtHost '{host}' cannot be reached, so the state of the guest is unknown: {why}"

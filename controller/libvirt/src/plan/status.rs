@@ -15,12 +15,13 @@ use crate::access::State;
 use crate::observed::{Binding, Guest, HostView, Observed};
 use crate::probing::Readiness;
 use controller_core::conditions::{
-    Conditions, Fault, Outcome, Verdict, network, normalized, paused, readiness_probe_fails,
-    stopped,
+    Conditions, Fault, Outcome, Verdict, agent_connected, network, normalized, paused,
+    restart_required,
 };
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
+use controller_core::ready::{ReadyInputs, last_known, readiness_probe_fails, restarting};
 use controller_core::status::plan_with_status;
 
 /// Findings of the plan.
@@ -31,7 +32,7 @@ pub(super) struct Findings<'a> {
     /// Why there is no block to act on.
     pub(super) unfit: Option<Fault>,
     /// Why the state is unknown.
-    pub(super) away: Option<Fault>,
+    pub(super) unknown: Option<Fault>,
     pub(super) network: Outcome,
     pub(super) storage: Outcome,
     pub(super) guest: Outcome,
@@ -93,12 +94,12 @@ pub(super) fn report(
         let verdict = normalized(findings.block, template, images);
         conditions.set("Normalized", "True", &verdict);
     }
+    if let Some(unknown) = &findings.unknown {
+        let status = last_known(machine, conditions, unknown);
+        return plan_with_status(machine, now, status, actions);
+    }
     if findings.paused {
         conditions.set("Paused", "True", &paused());
-    }
-    if let Some(away) = &findings.away {
-        let status = last_known(machine, conditions, away);
-        return plan_with_status(machine, now, status, actions);
     }
     let view = match &observed.binding {
         Binding::Bound(view) => Some(&**view),
@@ -126,16 +127,12 @@ pub(super) fn report(
         conditions.set("RestartRequired", "True", &fault);
     }
     if guest.is_some_and(|guest| guest.has_agent) {
-        conditions.set(
-            "AgentConnected",
-            "True",
-            &Fault::new("AgentConnected", "the guest agent answers"),
-        );
+        conditions.set("AgentConnected", "True", &agent_connected());
     }
     let display = findings.display.ready.as_ref();
     conditions.set_if("DisplayReady", display);
-    let ready = ready(findings, guest, phase, &machine_ready);
-    let ready = as_probed(ready, view.and_then(|view| view.readiness.as_ref()));
+    let readiness = view.and_then(|view| view.readiness.as_ref());
+    let ready = ready(findings, guest, phase, &machine_ready, readiness);
     conditions.set("Ready", ready.0, &ready.1);
     let running = guest.and_then(|guest| guest.running.as_ref());
     let network_interfaces = view
@@ -174,12 +171,9 @@ pub(super) fn report(
         },
         pending_changes,
         display: findings.display.status.clone(),
-        last_restart: findings
-            .restart
-            .clone()
-            .or_else(|| old.last_restart.clone()),
+        last_restart: findings.restart.clone(),
         last_migration: migration,
-        last_reset: findings.reset.clone().or_else(|| old.last_reset.clone()),
+        last_reset: findings.reset.clone(),
         ..MachineStatus::default()
     };
     plan_with_status(machine, now, status, actions)
@@ -191,11 +185,7 @@ fn waits_for_restart(changes: &[PendingChange]) -> Option<Fault> {
         .iter()
         .filter(|change| change.action == PendingAction::Restart.as_str());
     let fields: Vec<_> = waits.map(|change| change.field.as_str()).collect();
-    let message = format!(
-        "a change takes effect when the guest is restarted: {}",
-        fields.join(", ")
-    );
-    (!fields.is_empty()).then(|| Fault::new("RestartRequired", message))
+    restart_required(&fields, "")
 }
 
 /// The operating system of a running guest, if its agent reports it.
@@ -213,26 +203,6 @@ fn distinct_addresses(cards: &[InterfaceStatus]) -> Vec<String> {
         }
     }
     distinct
-}
-
-/// The status of a Machine whose state is unknown: it keeps what was observed last.
-fn last_known(machine: &Machine, mut conditions: Conditions<'_>, away: &Fault) -> MachineStatus {
-    for kind in [
-        "StorageReady",
-        "NetworkReady",
-        "VirtualMachineReady",
-        "Scheduled",
-        "RestartRequired",
-        "DisplayReady",
-    ] {
-        conditions.keep(kind);
-    }
-    conditions.set("Ready", "Unknown", away);
-    MachineStatus {
-        conditions: conditions.list,
-        observed_generation: machine.generation(),
-        ..machine.status.clone()
-    }
 }
 
 fn phase(findings: &Findings<'_>, guest: Option<&Guest>, bound: bool) -> Phase {
@@ -316,73 +286,50 @@ fn ready(
     guest: Option<&Guest>,
     phase: Phase,
     machine: &Verdict,
+    readiness: Option<&Readiness>,
 ) -> Verdict {
-    let faults = [
-        findings.unfit.as_ref(),
-        findings.storage.fault.as_ref(),
-        findings.network.fault.as_ref(),
-        findings.import.as_ref().filter(|_| guest.is_none()),
-        (machine.0 == "False" && !findings.paused).then_some(&machine.1),
-        // During maintenance nothing is done about it.
-        findings
-            .foreign_stop
-            .as_ref()
-            .filter(|_| !findings.maintenance),
-    ];
-    if let Some(fault) = faults.into_iter().flatten().next() {
-        return ("False", fault.clone());
-    }
-    let on = findings
+    let is_to_run = findings
         .block
         .is_some_and(|block| block.power_state == PowerState::Running);
-    if findings.restarts && on {
-        return (
-            "False",
-            Fault::new("Restarting", "the guest is restarted, as requested"),
-        );
-    }
     let state = guest.map(|guest| guest.state);
     let differs = match state {
         None => true,
-        Some(State::ShutOff | State::Crashed) => on && !findings.stays_off,
-        Some(_) => !on,
+        Some(State::ShutOff | State::Crashed) => is_to_run && !findings.stays_off,
+        Some(_) => !is_to_run,
     };
-    match phase {
-        Phase::Running if state == Some(State::Paused) => (
-            "False",
-            Fault::new(
-                "GuestPaused",
-                "the guest is paused on its host: resume it there (virsh resume)",
-            ),
-        ),
-        _ if differs && findings.paused => ("False", paused()),
-        _ if differs && findings.maintenance => (
-            "False",
-            Fault::new(
-                "HostMaintenance",
-                "the host is in maintenance, so nothing is done: set spec.maintenance of the LibvirtHost to false",
-            ),
-        ),
-        Phase::Running if on => ("True", Fault::new("Running", "the guest runs")),
-        Phase::Running => (
-            "False",
-            Fault::new("Stopping", "the guest is shutting down"),
-        ),
-        Phase::Stopped => ("True", stopped(on)),
-        Phase::Pending | Phase::Creating | Phase::Failed => {
-            ("False", Fault::new("Creating", "the guest is starting"))
-        }
-    }
+    let left_alone = if findings.paused {
+        Some(paused())
+    } else {
+        findings.maintenance.then(in_maintenance)
+    };
+    let unready = readiness.filter(|shown| !shown.is_ready);
+    let ready = ReadyInputs {
+        unfit: findings.unfit.as_ref(),
+        // During maintenance nothing is done about it.
+        foreign_stop: findings
+            .foreign_stop
+            .as_ref()
+            .filter(|_| !findings.maintenance),
+        storage: findings.storage.fault.as_ref(),
+        network: findings.network.fault.as_ref(),
+        import: findings.import.as_ref().filter(|_| guest.is_none()),
+        guest: (machine.0 == "False" && !findings.paused).then_some(&machine.1),
+        restart: (findings.restarts && is_to_run).then(|| restarting(None)),
+        guest_paused: (phase == Phase::Running && state == Some(State::Paused)).then(|| {
+            let message = "the guest is paused on its host: resume it there (virsh resume)";
+            Fault::new("GuestPaused", message)
+        }),
+        left_alone: left_alone.filter(|_| differs),
+        is_to_run,
+        probe: unready.map(|shown| readiness_probe_fails(&shown.why)),
+        ..ReadyInputs::default()
+    };
+    ready.verdict(phase)
 }
 
-/// `Ready` of a guest with a readiness probe: while it runs, as the probe shows.
-fn as_probed(ready: Verdict, readiness: Option<&Readiness>) -> Verdict {
-    match readiness {
-        Some(shown) if !shown.is_ready && ready.1.reason() == "Running" => {
-            ("False", readiness_probe_fails(&shown.why))
-        }
-        _ => ready,
-    }
+fn in_maintenance() -> Fault {
+    let message = "the host is in maintenance, so nothing is done: set spec.maintenance of the LibvirtHost to false";
+    Fault::new("HostMaintenance", message)
 }
 
 /// The cards, in the order of the spec.

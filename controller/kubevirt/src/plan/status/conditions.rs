@@ -1,7 +1,7 @@
 //! Status, reason and message of each condition.
 
 use common::api::choice::{Backend, Choice as _, PendingAction, Phase, PowerState};
-use common::api::status::{LastRestart, PendingChange};
+use common::api::status::PendingChange;
 use common::bounds::TEXT_MAX;
 use common::catalog::KubevirtRow;
 use common::rules::update::pending_action;
@@ -11,8 +11,9 @@ use super::inputs::StatusInputs;
 use super::live::LiveGuest;
 use crate::objects::{ForeignCondition, VirtualMachine};
 use crate::plan::others::list_of_plugged_in;
-use controller_core::conditions::{Fault, Verdict, paused, readiness_probe_fails, stopped};
+use controller_core::conditions::{self, Fault, Verdict, paused};
 use controller_core::objects::Meta as _;
+use controller_core::ready::{ReadyInputs, readiness_probe_fails, restarting};
 
 pub(super) fn storage(inputs: &StatusInputs<'_>) -> Verdict {
     if let Some(fault) = &inputs.storage.fault {
@@ -82,9 +83,6 @@ fn fields_with(changes: &[PendingChange], action: PendingAction) -> Vec<&str> {
 /// `RestartRequired`: names the changed fields, and why KubeVirt cannot apply them by a migration.
 pub(super) fn restart_required(changes: &[PendingChange], live: &LiveGuest<'_>) -> Option<Fault> {
     let fields = fields_with(changes, PendingAction::Restart);
-    if fields.is_empty() {
-        return None;
-    }
     let cloud_init = if fields.iter().any(|field| field.starts_with("cloudInit")) {
         "; the guest is given the new cloud-init data then, and cloud-init acts on it on a new instance only: run 'cloud-init clean' in the guest before, or recreate the Machine"
     } else {
@@ -101,13 +99,7 @@ pub(super) fn restart_required(changes: &[PendingChange], live: &LiveGuest<'_>) 
         } = obstacle;
         format!("; KubeVirt cannot apply it by a live migration ({reason}: {message})")
     });
-    let fields = fields.join(", ");
-    Some(Fault::new(
-        "RestartRequired",
-        format!(
-            "a change takes effect when the guest is restarted: {fields}{obstacle}{cloud_init}"
-        ),
-    ))
+    conditions::restart_required(&fields, &format!("{obstacle}{cloud_init}"))
 }
 
 /// Fields that matter when the guest is placed on a node, for which KubeVirt does not migrate it.
@@ -145,18 +137,6 @@ pub(super) fn migration_required(
     })
 }
 
-fn restarting(restart: &LastRestart) -> Fault {
-    let message = restart.cause.as_ref().map_or_else(
-        || "the guest is restarted, as requested".to_owned(),
-        |cause| format!("the guest is started again: {cause}"),
-    );
-    Fault::new("Restarting", message)
-}
-
-pub(super) fn agent_connected() -> Fault {
-    Fault::new("AgentConnected", "the guest agent answers")
-}
-
 /// The VirtualMachine exists. Lists the volumes that others have plugged in: they are no disks of the Machine.
 fn exists(vm: &VirtualMachine) -> Fault {
     let Some(volumes) = list_of_plugged_in(vm.name(), &vm.spec.template.spec) else {
@@ -179,69 +159,54 @@ pub(super) fn ready(
     virtual_machine: &Verdict,
 ) -> Verdict {
     let has_guest = inputs.guest.fault.is_none() && live.vm.is_some_and(VirtualMachine::has_guest);
-    let running = inputs
+    let is_to_run = inputs
         .block
         .is_some_and(|block| block.power_state == PowerState::Running);
     // On storage that binds to the first consumer, the VirtualMachine exists before its images are imported.
-    let awaits_import = live.vm.is_none() || (running && !has_guest);
-    let faults = [
-        inputs.unfit.as_ref(),
-        // The other faults have conditions of their own, and none of them has stopped the guest.
-        inputs.foreign_stop.as_ref(),
-        inputs.storage.fault.as_ref(),
-        inputs.network.fault.as_ref(),
-        inputs.import.as_ref().filter(|_| awaits_import),
-        (virtual_machine.0 == "False" && !inputs.paused && !has_guest)
-            .then_some(&virtual_machine.1),
-        inputs.sizes.fixed.as_ref(),
-    ];
-    if let Some(fault) = faults.into_iter().flatten().next() {
-        return ("False", fault.clone());
-    }
+    let awaits_import = live.vm.is_none() || (is_to_run && !has_guest);
+    let vm_fails = virtual_machine.0 == "False" && !inputs.paused && !has_guest;
     let restart = inputs.restart.as_ref();
-    if let Some(restart) = restart.filter(|restart| running && restart.replaces.is_some()) {
-        return ("False", restarting(restart));
-    }
+    let restart = restart.filter(|restart| is_to_run && restart.replaces.is_some());
     let status = live.vm.map_or("", |vm| vm.status.printable_status.as_str());
-    if status == "Unknown" {
-        return (
-            "Unknown",
-            Fault::new("Unknown", "KubeVirt cannot reach the guest's node"),
-        );
-    }
-    if running && live.is_unclear() {
-        let word = &status[..status.floor_char_boundary(TEXT_MAX)];
-        let message = format!(
-            "KubeVirt reports '{word}', which this release does not know, and no running guest"
-        );
-        return ("Unknown", Fault::new("Unknown", message));
-    }
-    match phase {
-        Phase::Running if status == "Paused" => (
-            "False",
-            Fault::new(
-                "GuestPaused",
-                "the guest is paused in KubeVirt: unpause it with virtctl",
-            ),
-        ),
-        _ if inputs.paused && live.differs_from(running) => ("False", paused()),
+    let is_off = matches!(phase, Phase::Pending | Phase::Creating | Phase::Failed);
+    let ready = ReadyInputs {
+        unfit: inputs.unfit.as_ref(),
+        foreign_stop: inputs.foreign_stop.as_ref(),
+        storage: inputs.storage.fault.as_ref(),
+        network: inputs.network.fault.as_ref(),
+        import: inputs.import.as_ref().filter(|_| awaits_import),
+        guest: vm_fails.then_some(&virtual_machine.1),
+        growth: inputs.sizes.fixed.as_ref(),
+        restart: restart.map(|restart| restarting(restart.cause.as_deref())),
+        unknown: unknown(status, is_to_run && live.is_unclear()),
+        guest_paused: (phase == Phase::Running && status == "Paused").then(|| {
+            let message = "the guest is paused in KubeVirt: unpause it with virtctl";
+            Fault::new("GuestPaused", message)
+        }),
+        left_alone: (inputs.paused && live.differs_from(is_to_run)).then(paused),
+        is_to_run,
         // KubeVirt reports `Terminating` while somebody deletes the VirtualMachine.
-        Phase::Running if !running || matches!(status, "Stopping" | "Terminating") => (
-            "False",
-            Fault::new("Stopping", "the guest is shutting down"),
-        ),
-        Phase::Running if live.fails_readiness() => {
-            let why = "the Services of the guest send nothing to it; see what spec.probes.readiness asks, in the guest";
-            ("False", readiness_probe_fails(why))
-        }
-        Phase::Running => ("True", Fault::new("Running", "the guest runs")),
-        Phase::Stopped if running && live.strategy == "Always" => {
-            ("False", Fault::new("Creating", "the guest is starting"))
-        }
-        Phase::Stopped => ("True", stopped(running)),
-        Phase::Pending | Phase::Creating | Phase::Failed if inputs.pending.is_empty() => {
-            ("False", Fault::new("Creating", "the guest is starting"))
-        }
-        Phase::Pending | Phase::Creating | Phase::Failed => ("False", unbound(inputs)),
+        is_stopping: matches!(status, "Stopping" | "Terminating"),
+        probe: live.fails_readiness().then(|| {
+            readiness_probe_fails("the Services of the guest send nothing to it; see what spec.probes.readiness asks, in the guest")
+        }),
+        is_starting: is_to_run && live.strategy == "Always",
+        waits_for: (is_off && !inputs.pending.is_empty()).then(|| unbound(inputs)),
+    };
+    ready.verdict(phase)
+}
+
+/// Why KubeVirt does not tell the state of the guest. `status`: its word for it; `is_unclear`: this release does not know it.
+fn unknown(status: &str, is_unclear: bool) -> Option<Fault> {
+    if status == "Unknown" {
+        return Some(Fault::new(
+            "Unknown",
+            "KubeVirt cannot reach the guest's node",
+        ));
     }
+    let word = &status[..status.floor_char_boundary(TEXT_MAX)];
+    let message = format!(
+        "KubeVirt reports '{word}', which this release does not know, and no running guest"
+    );
+    is_unclear.then(|| Fault::new("Unknown", message))
 }

@@ -14,9 +14,7 @@ use common::api::normalized::Normalized;
 use common::api::status::{MachineStatus, PendingChange};
 use common::catalog::DECLARATIVE_HOTPLUG;
 
-use self::conditions::{
-    agent_connected, migration_required, ready, restart_required, storage, virtual_machine,
-};
+use self::conditions::{migration_required, ready, restart_required, storage, virtual_machine};
 use self::inputs::StatusInputs;
 use self::live::{LiveGuest, phase, volumes};
 use self::mirrored::mirrored;
@@ -25,7 +23,7 @@ use super::guest_size;
 use super::observed::Observed;
 use super::pending::{Guest, pending};
 use crate::objects::find_condition;
-use controller_core::conditions::{Conditions, network, normalized, paused};
+use controller_core::conditions::{Conditions, agent_connected, network, normalized, paused};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
@@ -101,18 +99,9 @@ pub(super) fn report(
             .map(|block| volumes(machine, block, observed, &actions))
             .unwrap_or_default(),
         pending_changes,
-        last_restart: inputs
-            .restart
-            .clone()
-            .or_else(|| machine.status.last_restart.clone()),
-        last_migration: inputs
-            .migration
-            .clone()
-            .or_else(|| machine.status.last_migration.clone()),
-        last_reset: inputs
-            .reset
-            .clone()
-            .or_else(|| machine.status.last_reset.clone()),
+        last_restart: inputs.restart.clone(),
+        last_migration: inputs.migration.clone(),
+        last_reset: inputs.reset.clone(),
         ..live.addresses(machine, is_up)
     };
     plan_with_status(machine, now, status, actions)
