@@ -148,6 +148,40 @@ networks: [{name: eth0, networkName: prod-network}]";
     assert_eq!(left, None);
 }
 
+/// `kubectl delete --wait=false` and `kubectl apply` of another manifest, as in a pipeline.
+#[tokio::test]
+async fn the_manifest_of_the_next_machine_waits_until_the_deleted_one_is_gone() {
+    let (lab, _webhook) = lab(&[]).await;
+    let kubectl = lab.kubectl();
+    apply(&kubectl, &machine("web", "template: medium")).await;
+    let finalizer = r#"{"metadata": {"finalizers": ["example.org/backup"]}}"#;
+    let patch = ["patch", "machine", "web", "--type=merge", "-p"];
+    let run = async |arguments: &[&str]| kubectl.run(arguments).await.unwrap().ok().unwrap();
+    run(&[&patch[..], &[finalizer]].concat()).await;
+    run(&["delete", "machine", "web", "--wait=false"]).await;
+
+    let smaller = machine("web", "template: small");
+    assert_eq!(
+        refused(&kubectl, &smaller).await,
+        [
+            "* metadata.deletionTimestamp: Forbidden: the Machine is being deleted and cannot become this one; apply it again once the Machine is gone (kubectl get machine shows none), which creates another [MachineDeleting]"
+        ]
+    );
+    let stopped = machine("web", "template: medium\npowerState: Stopped");
+    assert_eq!(
+        apply(&kubectl, &stopped).await,
+        "Warning: Detected changes to resource web which is currently being deleted.\n",
+        "what fits is accepted, and kubectl warns by itself"
+    );
+
+    run(&[&patch[..], &[r#"{"metadata": {"finalizers": null}}"#]].concat()).await;
+    assert_eq!(apply(&kubectl, &smaller).await, "");
+    assert_eq!(
+        spec(&lab, "web").await["normalized"]["disks"][0]["size"],
+        "20Gi"
+    );
+}
+
 /// Faults that were stored without the webhook can be repaired one by one.
 #[tokio::test]
 async fn faults_stored_without_the_webhook_are_repaired_one_by_one() {

@@ -23,6 +23,7 @@ pub(super) struct Metadata {
     generate_name: Option<String>,
     labels: Option<Labels>,
     annotations: Option<Annotations>,
+    deletion_timestamp: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -83,6 +84,11 @@ impl Metadata {
         let suffix = self.name().strip_prefix(names::base_of_generated(prefix));
         let is_generated = suffix.is_some_and(|suffix| suffix.len() == names::GENERATED_SUFFIX);
         (self.name().is_empty() || is_generated).then_some(prefix)
+    }
+
+    /// Whether the object is being deleted.
+    pub(super) fn is_being_deleted(&self) -> bool {
+        self.deletion_timestamp.is_some()
     }
 
     /// The value of the label that names the template; an empty one counts as absent.

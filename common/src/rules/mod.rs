@@ -125,6 +125,7 @@ pub const ALL: &[&[Rule]] = &[
     clock::RULES,
     update::refused::RULES,
     update::discarded::RULES,
+    update::deleting::RULES,
     update::warnings::RULES,
     update::kept::RULES,
     networkconfigurations::RULES,

@@ -341,6 +341,8 @@ pub(crate) struct Update<'a> {
     pub(crate) discarded_state: &'a str,
     /// Whether the machine runs and is to keep running.
     pub(crate) runs: bool,
+    /// Whether the stored object is being deleted.
+    pub(crate) is_being_deleted: bool,
     /// What the installed KubeVirt offers; `None` on libvirt, and if it is not known.
     pub(crate) kubevirt: Option<&'a KubevirtRow>,
     /// What the controller has reported of the running guest.

@@ -12,6 +12,7 @@
 //! `pending` returns the action of `status.pendingChanges`.
 
 mod announced;
+pub(super) mod deleting;
 pub(super) mod discarded;
 mod effects;
 mod existing;
