@@ -156,10 +156,29 @@ impl Libvirt {
             }
             Ok(Err(console.last.clone()))
         });
-        // The log is long, so that it comes last.
-        reported
-            .await
-            .map_err(|error| anyhow!("{error:#}\n{}", self.guest_log(domain)))
+        match reported.await {
+            Ok(report) => Ok(report),
+            Err(error) => {
+                let processors = self.registers(domain).await;
+                // The log is long, so that it comes last.
+                Err(anyhow!(
+                    "{error:#}\n{processors}\n{}",
+                    self.guest_log(domain)
+                ))
+            }
+        }
+    }
+
+    /// Where the processors of a guest are: in its firmware, in its kernel or halted.
+    async fn registers(&self, domain: &str) -> String {
+        let monitor = ["qemu-monitor-command", "--hmp", domain, "info registers -a"];
+        let registers = match self.virsh(&monitor).await {
+            Ok(output) => output.to_string(),
+            Err(error) => return format!("{error:#}"),
+        };
+        let lines = registers.lines();
+        let lines = lines.filter(|line| line.contains("CPU#") || line.contains("RIP="));
+        lines.collect::<Vec<_>>().join("\n")
     }
 }
 
