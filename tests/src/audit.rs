@@ -116,9 +116,9 @@ impl Event {
 pub struct LogPosition(pub(crate) u64);
 
 /// The text after a position.
-pub(crate) fn text_since(log: &Path, mark: LogPosition) -> Result<String> {
+pub(crate) fn text_since(log: &Path, since: LogPosition) -> Result<String> {
     let mut file = File::open(log)?;
-    file.seek(SeekFrom::Start(mark.0))?;
+    file.seek(SeekFrom::Start(since.0))?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -130,9 +130,13 @@ pub(crate) fn parse(text: &str) -> Vec<Event> {
 
 /// Calls `look` with each request after a position. Reads line by line, because the log of a long run does not fit in
 /// memory.
-pub(crate) fn each_since(log: &Path, mark: LogPosition, mut look: impl FnMut(Event)) -> Result<()> {
+pub(crate) fn each_since(
+    log: &Path,
+    since: LogPosition,
+    mut look: impl FnMut(Event),
+) -> Result<()> {
     let mut file = File::open(log)?;
-    file.seek(SeekFrom::Start(mark.0))?;
+    file.seek(SeekFrom::Start(since.0))?;
     for line in BufReader::new(file).lines() {
         if let Some(event) = Event::parse(&line?) {
             look(event);

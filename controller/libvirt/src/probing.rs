@@ -98,7 +98,7 @@ impl Probing {
         let block = machine.desired().filter(|_| !machine.is_deleting());
         let probe = block.and_then(|block| block.readiness_probe());
         let Some(probe) = probe.filter(|_| runs) else {
-            self.forget(machine.uid());
+            self.remove(machine.uid());
             return None;
         };
         let source = Source {
@@ -143,7 +143,7 @@ impl Probing {
     }
 
     /// Ends the probes of a Machine.
-    fn forget(&self, uid: &str) {
+    fn remove(&self, uid: &str) {
         if let Some(probed) = self.guests().remove(uid) {
             probed.task.abort();
         }

@@ -39,9 +39,12 @@ pub(crate) fn watch_hosts(watches: &mut Watches<'_>, cache: &Cache<LibvirtHost>,
                 return held;
             };
             let mut concerned = machines_where(machines, |machine| {
-                let place = machine.binding.as_ref();
-                place.is_some_and(|place| {
-                    place.host.as_deref().is_none_or(|name| name == host.name())
+                let binding = machine.binding.as_ref();
+                binding.is_some_and(|binding| {
+                    binding
+                        .host
+                        .as_deref()
+                        .is_none_or(|name| name == host.name())
                 })
             });
             concerned.extend(held);

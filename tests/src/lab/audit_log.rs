@@ -18,8 +18,8 @@ impl Lab {
 
     /// The requests since a position, except those of the API server itself, which still initializes for some
     /// seconds after it is ready.
-    pub async fn requests_since(&self, mark: LogPosition) -> Result<Vec<Event>> {
-        let (text, _) = self.settled(mark).await?;
+    pub async fn requests_since(&self, since: LogPosition) -> Result<Vec<Event>> {
+        let (text, _) = self.settled(since).await?;
         let own = format!("\"{PROBE}");
         let others: Vec<&str> = text.lines().filter(|line| !line.contains(&own)).collect();
         let mut events = audit::parse(&others.join("\n"));
@@ -28,23 +28,27 @@ impl Lab {
     }
 
     /// Calls `look` with each request since a position.
-    pub async fn for_each_request(&self, mark: LogPosition, look: impl FnMut(Event)) -> Result<()> {
+    pub async fn for_each_request(
+        &self,
+        since: LogPosition,
+        look: impl FnMut(Event),
+    ) -> Result<()> {
         // Waits until all requests that were answered before this call are in the log.
         self.log_position().await?;
-        audit::each_since(self.plane.audit_log(), mark, look)
+        audit::each_since(self.plane.audit_log(), since, look)
     }
 
     /// The log since a position, and its end. Sends a request and waits until the log has it, because then all requests
     /// that were answered before this call are in the log.
-    async fn settled(&self, mark: LogPosition) -> Result<(String, u64)> {
+    async fn settled(&self, since: LogPosition) -> Result<(String, u64)> {
         let name = format!("{PROBE}{}", next_probe());
         let path = format!("/api/v1/namespaces/default/configmaps/{name}");
         // The object does not exist: 404 is expected.
         let _ = self.client().request_text(get(&path)?).await;
         let log = self.plane.audit_log();
         wait::until("the audit log", async || {
-            let text = audit::text_since(log, mark)?;
-            let end = mark.0 + text.len() as u64;
+            let text = audit::text_since(log, since)?;
+            let end = since.0 + text.len() as u64;
             Ok(if text.contains(&name) {
                 Ok((text, end))
             } else {

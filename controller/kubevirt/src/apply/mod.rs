@@ -274,15 +274,15 @@ impl Apply<'_> {
 
     async fn protect(&self, protection: &Protection) -> Result<(Written, Before), ApiError> {
         match protection.kind {
-            ProtectedKind::VirtualMachine => self.mark::<VirtualMachine>(protection).await,
-            ProtectedKind::Claim => self.mark::<Claim>(protection).await,
-            ProtectedKind::DataVolume => self.mark::<DataVolume>(protection).await,
-            ProtectedKind::Secret => self.mark::<Secret>(protection).await,
+            ProtectedKind::VirtualMachine => self.label::<VirtualMachine>(protection).await,
+            ProtectedKind::Claim => self.label::<Claim>(protection).await,
+            ProtectedKind::DataVolume => self.label::<DataVolume>(protection).await,
+            ProtectedKind::Secret => self.label::<Secret>(protection).await,
         }
     }
 
     /// Sets or removes the label that protects an object. Returns also what the object was like before.
-    async fn mark<K>(&self, protection: &Protection) -> Result<(Written, Before), ApiError>
+    async fn label<K>(&self, protection: &Protection) -> Result<(Written, Before), ApiError>
     where
         K: Meta<Scope = k8s_openapi::NamespaceResourceScope>
             + Clone

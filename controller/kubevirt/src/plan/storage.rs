@@ -72,7 +72,7 @@ pub(super) fn storage(
                         storage.sizes.growing.extend(message);
                     }
                     Size::Fixed(fault) => {
-                        storage.sizes.fixed.get_or_insert(fault);
+                        storage.sizes.cannot_grow.get_or_insert(fault);
                     }
                 }
                 if let Some(fault) = found.import {

@@ -71,7 +71,12 @@ pub(crate) trait Connection: Send {
     fn update(&mut self, uuid: Uuid, device: &str) -> Result<()>;
     /// Changes the password of the running guest's screen, and then records in the guest which one it has. The record
     /// ends with the guest, as the password does.
-    fn set_display_password(&mut self, uuid: Uuid, device: &str, mark: Option<&str>) -> Result<()>;
+    fn set_display_password(
+        &mut self,
+        uuid: Uuid,
+        device: &str,
+        applied: Option<&str>,
+    ) -> Result<()>;
     /// Sets the number of vCPUs of the guest if it runs, else of the definition, up to the definition's
     /// maximum.
     fn set_vcpus(&mut self, uuid: Uuid, count: u32) -> Result<()>;

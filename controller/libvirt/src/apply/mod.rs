@@ -223,7 +223,7 @@ impl Applier {
         })
         .await
         .map_err(|error| failed(&error))?;
-        tombstones::forget_kept(&self.api, &object, volume).await?;
+        tombstones::remove_kept(&self.api, &object, volume).await?;
         Ok(None)
     }
 }

@@ -143,8 +143,8 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
         Action::SetDisplayPassword {
             socket,
             password,
-            mark,
-        } => set_display_password(host, uuid, (&socket, &password), mark.as_ref()),
+            applied,
+        } => set_display_password(host, uuid, (&socket, &password), applied.as_ref()),
         Action::SetDhcpHosts { remove, add } => reserve(host, guard, &remove, &add),
         Action::DeleteConsoleLog { pool, name } => delete_console_log(host, job, &pool, &name),
         Action::Start { reset_nvram } => host.start(uuid, reset_nvram),
@@ -219,11 +219,11 @@ fn set_display_password(
     host: &mut dyn Connection,
     uuid: Uuid,
     (socket, password): (&str, &DisplayPassword),
-    mark: Option<&AppliedPassword>,
+    applied: Option<&AppliedPassword>,
 ) -> Result<()> {
     let device = screen_with_password(socket, &password.0);
-    let mark = mark.map(AppliedPassword::xml);
-    host.set_display_password(uuid, &device, mark.as_deref())
+    let applied = applied.map(AppliedPassword::xml);
+    host.set_display_password(uuid, &device, applied.as_deref())
 }
 
 /// libvirt learns of the file, which QEMU made, by a refresh of the pool. A pool that is gone has taken its logs along, as

@@ -354,9 +354,9 @@ fn take_over(
             // The Machines on the host, those that have no host yet, and those that may have a domain on any host.
             let concerned = |machine: &CachedMachine| {
                 let is_here = |host: Option<&str>| host.is_none_or(|host| host == name);
-                let place = machine.binding.as_ref();
+                let binding = machine.binding.as_ref();
                 let runs = matches!(machine.phase, Some(Phase::Running | Phase::Stopped));
-                place.is_some_and(|place| is_here(place.host.as_deref()) || !runs)
+                binding.is_some_and(|binding| is_here(binding.host.as_deref()) || !runs)
             };
             context
                 .triggers

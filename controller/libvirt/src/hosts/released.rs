@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use super::connected::ConnectedHost;
 use super::guards::{may_begin, of_host};
 use super::poller::PollerContext;
-use super::tombstones::forget_kept;
+use super::tombstones::remove_kept;
 use crate::libvirt_host::LibvirtHost;
 use crate::volume_effects::{Removal, remove_volume};
 
@@ -90,7 +90,7 @@ async fn delete(context: &PollerContext, connected: &Arc<ConnectedHost>, volume:
     let Some(host) = context.objects.get("", &connected.name) else {
         return;
     };
-    if let Err(error) = forget_kept(&context.api, &host, volume).await {
+    if let Err(error) = remove_kept(&context.api, &host, volume).await {
         let error = error.message();
         tracing::warn!(
             host = connected.name,

@@ -63,7 +63,7 @@ pub(crate) async fn record_kept(
 }
 
 /// Removes the record of a kept volume that was deleted.
-pub(crate) async fn forget_kept(
+pub(crate) async fn remove_kept(
     api: &GuardedClient,
     host: &LibvirtHost,
     volume: &KeptVolume,

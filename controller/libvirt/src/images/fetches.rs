@@ -284,7 +284,7 @@ impl Fetches {
             secret_version: underway.secret_version,
             made: underway.made,
         };
-        inner.forget_oldest();
+        inner.remove_oldest();
         let image = inner.images.entry(key.clone()).or_default();
         image.failure = Some(failure);
     }
@@ -320,7 +320,7 @@ impl Inner {
     }
 
     /// Makes room for one more failure.
-    fn forget_oldest(&mut self) {
+    fn remove_oldest(&mut self) {
         let failed = self
             .images
             .iter()

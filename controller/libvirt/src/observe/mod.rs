@@ -299,10 +299,9 @@ impl Observer {
         let secret = block.display_secret()?;
         let running = view.guest.as_ref()?.running.as_ref()?;
         let cached = self.caches.secret_versions.get(machine.namespace(), secret);
-        let is_current =
-            running.display.password.as_ref().is_some_and(|mark| {
-                mark.secret == secret && Some(&mark.version) == cached.as_ref()
-            });
+        let is_current = running.display.password.as_ref().is_some_and(|applied| {
+            applied.secret == secret && Some(&applied.version) == cached.as_ref()
+        });
         (!is_current).then_some(secret)
     }
 

@@ -120,7 +120,7 @@ pub(crate) enum Action {
         /// The password; empty: nobody gets in.
         password: DisplayPassword,
         /// The Secret that it is from.
-        mark: Option<AppliedPassword>,
+        applied: Option<AppliedPassword>,
     },
     /// Changes the addresses that the DHCP servers of the host's networks keep for the Machine's cards.
     SetDhcpHosts {
@@ -339,11 +339,12 @@ impl fmt::Display for Action {
                 None => f.write_str("recorded that no intent is pending"),
             },
             Self::HotPlug(live) => write!(f, "changed the running guest: {live:?}"),
-            Self::SetDisplayPassword { mark: None, .. } => f.write_str("locked the display"),
+            Self::SetDisplayPassword { applied: None, .. } => f.write_str("locked the display"),
             Self::SetDisplayPassword {
-                mark: Some(mark), ..
+                applied: Some(applied),
+                ..
             } => {
-                let AppliedPassword { secret, version } = mark;
+                let AppliedPassword { secret, version } = applied;
                 write!(
                     f,
                     "set the display's password of Secret {secret}, resourceVersion {version}"

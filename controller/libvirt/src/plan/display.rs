@@ -62,7 +62,7 @@ pub(super) fn display(
     let lock = |socket: &String| Action::SetDisplayPassword {
         socket: socket.clone(),
         password: DisplayPassword::default(),
-        mark: None,
+        applied: None,
     };
     let Some(secret) = block.display_secret() else {
         let socket = match &running.display.screen {
@@ -84,18 +84,18 @@ pub(super) fn display(
         Password::Read(Some(value)) => match parse(secret, value) {
             Err(fault) => Some(fault),
             Ok(password) => {
-                let mark = AppliedPassword {
+                let applied = AppliedPassword {
                     secret: secret.to_owned(),
                     version: value.revision.version.clone(),
                 };
-                if in_effect == Some(&mark) {
+                if in_effect == Some(&applied) {
                     None
                 } else {
                     return DisplayPlan {
                         action: Some(Action::SetDisplayPassword {
                             socket: socket.clone(),
                             password,
-                            mark: Some(mark),
+                            applied: Some(applied),
                         }),
                         report: DisplayReport {
                             status: in_effect.map(status),
@@ -125,10 +125,10 @@ pub(super) fn display(
             },
             ..DisplayPlan::default()
         },
-        (None, Some(mark)) => DisplayPlan {
+        (None, Some(applied)) => DisplayPlan {
             report: DisplayReport {
-                ready: Some(("True", set(mark))),
-                status: Some(status(mark)),
+                ready: Some(("True", set(applied))),
+                status: Some(status(applied)),
             },
             ..DisplayPlan::default()
         },
@@ -136,9 +136,9 @@ pub(super) fn display(
     }
 }
 
-fn status(mark: &AppliedPassword) -> DisplayStatus {
+fn status(applied: &AppliedPassword) -> DisplayStatus {
     DisplayStatus {
-        password_version: Some(mark.version.clone()),
+        password_version: Some(applied.version.clone()),
     }
 }
 
@@ -163,8 +163,11 @@ fn parse(secret: &str, value: &SecretValue) -> Result<DisplayPassword, Fault> {
     Err(Fault::new("DisplayPasswordInvalid", message))
 }
 
-fn set(mark: &AppliedPassword) -> Fault {
-    let message = format!("the display takes the password in Secret '{}'", mark.secret);
+fn set(applied: &AppliedPassword) -> Fault {
+    let message = format!(
+        "the display takes the password in Secret '{}'",
+        applied.secret
+    );
     Fault::new("PasswordSet", message)
 }
 

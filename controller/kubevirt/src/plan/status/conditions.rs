@@ -25,8 +25,8 @@ pub(super) fn storage(inputs: &StatusInputs<'_>) -> Verdict {
     if !inputs.pending.is_empty() {
         return ("False", unbound(inputs));
     }
-    if let Some(fixed) = &inputs.sizes.fixed {
-        return ("False", fixed.clone());
+    if let Some(fault) = &inputs.sizes.cannot_grow {
+        return ("False", fault.clone());
     }
     let growing = &inputs.sizes.growing;
     if growing.is_empty() {
@@ -176,7 +176,7 @@ pub(super) fn ready(
         network: inputs.network.fault.as_ref(),
         import: inputs.import.as_ref().filter(|_| awaits_import),
         guest: vm_fails.then_some(&virtual_machine.1),
-        growth: inputs.sizes.fixed.as_ref(),
+        growth: inputs.sizes.cannot_grow.as_ref(),
         restart: restart.map(|restart| restarting(restart.cause.as_deref())),
         unknown: unknown(status, is_to_run && live.is_unclear()),
         guest_paused: (phase == Phase::Running && status == "Paused").then(|| {

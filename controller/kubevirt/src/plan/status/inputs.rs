@@ -39,7 +39,7 @@ pub(crate) struct StatusInputs<'a> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sizes {
     /// One that cannot grow.
-    pub(crate) fixed: Option<Fault>,
+    pub(crate) cannot_grow: Option<Fault>,
     /// Messages about volumes that grow.
     pub(crate) growing: Vec<String>,
 }

@@ -351,13 +351,18 @@ impl Connection for FakeConnection {
         })
     }
 
-    fn set_display_password(&mut self, uuid: Uuid, device: &str, mark: Option<&str>) -> Result<()> {
+    fn set_display_password(
+        &mut self,
+        uuid: Uuid,
+        device: &str,
+        applied: Option<&str>,
+    ) -> Result<()> {
         self.change("set_display_password", uuid, |domain| {
             running(domain)?;
             let live = domain.live.take().unwrap_or_default();
             let changed = edit::exchanged(&live, device, device);
             let changed = changed.ok_or_else(|| refused("device not found"))?;
-            domain.live = Some(edit::with_mark(&changed, mark));
+            domain.live = Some(edit::with_applied(&changed, applied));
             Ok(())
         })
     }

@@ -268,12 +268,17 @@ impl Connection for Native {
         })
     }
 
-    fn set_display_password(&mut self, uuid: Uuid, device: &str, mark: Option<&str>) -> Result<()> {
+    fn set_display_password(
+        &mut self,
+        uuid: Uuid,
+        device: &str,
+        applied: Option<&str>,
+    ) -> Result<()> {
         let live = sys::VIR_DOMAIN_AFFECT_LIVE;
         let (key, uri) = (Some(DISPLAY_KEY), Some(DISPLAY_URI));
         self.on(uuid, |domain| {
-            // If this ends in between, the guest has a mark of no version: the next pass sets or locks it again.
-            if mark.is_some() {
+            // If this ends in between, the guest has the metadata of no version: the next pass sets or locks it again.
+            if applied.is_some() {
                 domain.set_metadata(
                     ELEMENT,
                     Some(&AppliedPassword::default().xml()),
@@ -283,7 +288,7 @@ impl Connection for Native {
                 )?;
             }
             named(domain.update_device_flags(device, live))?;
-            Ok(domain.set_metadata(ELEMENT, mark, key, uri, live)?)
+            Ok(domain.set_metadata(ELEMENT, applied, key, uri, live)?)
         })
     }
 

@@ -55,7 +55,7 @@ impl Volumes {
     }
 
     /// Records where the volume of a disk is, and its reclaim policy.
-    pub(super) fn place(&mut self, disk: &NormalizedDisk, offer: &HostStorage, name: &str) {
+    pub(super) fn record(&mut self, disk: &NormalizedDisk, offer: &HostStorage, name: &str) {
         let placed = PoolVolume {
             pool: offer.pool.clone(),
             volume: name.to_owned(),

@@ -118,7 +118,7 @@ impl Volumes {
             }
             None => base,
         };
-        self.place(disk, offer, &name);
+        self.record(disk, offer, &name);
         match found {
             Some(volume) => {
                 self.report(disk, &name, Some(volume.capacity));
