@@ -11,6 +11,8 @@ mod access;
 mod api_server;
 mod apply;
 mod capacity;
+#[cfg(test)]
+mod costs;
 mod dhcp;
 mod domain_effects;
 #[cfg(test)]
