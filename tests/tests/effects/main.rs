@@ -102,7 +102,7 @@ async fn each_change_has_the_announced_effect_on_kubevirt() {
 
     let mut web = Subject::new(Backend::Kubevirt, &env.lab, machine);
     web.tries(&Cases::read(include_str!("kubevirt.yaml"))).await;
-    web.annotates("example.com/team=a").await;
+    web.labels_and_annotates("example.com/team=a").await;
     web.has_everything_after_a_restart().await;
     for (name, other) in OtherMachine::read(include_str!("kubevirt_others.yaml")) {
         web.include(tried(&env, &name, &other).await);

@@ -270,16 +270,20 @@ impl Subject {
         }
     }
 
-    /// Changes an annotation, which a policy carries on KubeVirt: no review is asked, so that only the status announces what
-    /// it does.
-    pub(crate) async fn annotates(&mut self, annotation: &str) {
-        self.tried.push(Field::Annotations);
-        let annotate = ["annotate", "machine", self.name(), annotation];
-        self.kubectl.run(&annotate).await.unwrap().ok().unwrap();
-        if Field::Annotations.effect(self.backend) == Effect::Restart {
-            self.announced.insert("metadata.annotations".to_owned());
+    /// Adds a label, and an annotation that a policy carries on KubeVirt: only the status announces what they do.
+    pub(crate) async fn labels_and_annotates(&mut self, annotation: &str) {
+        for (field, verb, text) in [
+            (Field::Labels, "label", "team=storage"),
+            (Field::Annotations, "annotate", annotation),
+        ] {
+            self.tried.push(field);
+            let add = [verb, "machine", self.name(), text];
+            self.kubectl.run(&add).await.unwrap().ok().unwrap();
+            if field.effect(self.backend) == Effect::Restart {
+                self.announced.insert(field.path().to_owned());
+            }
+            self.compare_pending(field).await;
         }
-        self.compare_pending(Field::Annotations).await;
     }
 
     /// The guest is stopped and started: it has everything then.

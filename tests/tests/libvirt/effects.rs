@@ -72,7 +72,7 @@ async fn each_change_has_the_announced_effect_on_libvirt() {
     let machine = run(&env, "web", &before()).await;
     let mut web = Subject::new(Backend::Libvirt, &env.lab, machine);
     web.tries(&Cases::read(include_str!("effects.yaml"))).await;
-    web.annotates("example.com/team=a").await;
+    web.labels_and_annotates("example.com/team=a").await;
     web.has_everything_after_a_restart().await;
     for (name, other) in OtherMachine::read(include_str!("effects_others.yaml")) {
         let machine = run(&env, &name, &other.spec).await;

@@ -176,6 +176,8 @@ effects! {
     Affinity          "placement.affinity"          Restart              Refused,
     TopologySpread    "placement.topologySpreadConstraints" Restart      Refused,
     PriorityClass     "placement.priorityClassName" Restart              Refused,
+    // Those that are carried to the guest. No review announces either of the two.
+    Labels            "metadata.labels"             Restart              Nothing,
     // Those that a MachinePolicy carries to the guest. Others, and all on libvirt, have no effect.
     Annotations       "metadata.annotations"        Restart              Nothing,
 }
@@ -224,7 +226,7 @@ mod tests {
         fields.retain(|path| path != "normalized" && !path.starts_with("normalized."));
         fields.retain(|path| !path.starts_with("normalized["));
         assert!(fields.len() > 40, "{fields:?}");
-        fields.insert("metadata.annotations".to_owned());
+        fields.extend(["metadata.annotations", "metadata.labels"].map(str::to_owned));
         let covers = |field: &Field, path: &str| {
             let rest = path.strip_prefix(field.path());
             rest.is_some_and(|rest| {

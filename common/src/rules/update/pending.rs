@@ -58,6 +58,7 @@ fn changed_field(path: &str) -> Option<Field> {
         ("placement.antiAffinityGroup", _) => Field::Group,
         ("placement.tolerations", _) => Field::Tolerations,
         ("placement.priorityClassName", _) => Field::PriorityClass,
+        ("metadata.labels", _) => Field::Labels,
         ("metadata.annotations", _) => Field::Annotations,
         ("backendOverrides", _) => Field::BackendOverrides,
         ("placement.affinity", _) => Field::Affinity,
