@@ -9,7 +9,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use lab::{Binary, Lab, OPERATOR_NAMESPACE, WEBHOOK_CONFIGURATION, wait};
-use serde_json::json;
+use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 use crate::{admit, lab, review, reviewed};
@@ -96,6 +96,42 @@ async fn an_emptied_ca_bundle_is_written_again() {
     reviewed(&lab).await.unwrap();
 
     webhook.process().check_alive().unwrap();
+}
+
+/// As on the way back to a release with fewer webhooks. The API server would refuse a webhook with a bundle and nothing else,
+/// which stays if the bundle has an owner.
+#[tokio::test]
+async fn a_webhook_that_is_not_applied_any_more_is_gone_with_its_bundle() {
+    let mut lab = lab().await;
+    let _webhook = lab.webhook(&[]).await.unwrap();
+    let ca = stored(&lab, "ca.crt").await;
+    let mut applied = Value::Null;
+    wait::until("a bundle without an owner", async || {
+        let live = validating(&lab).get(WEBHOOK_CONFIGURATION).await?;
+        let managers = live.managed_fields().iter();
+        let managers: Vec<_> = managers.filter_map(|it| it.manager.clone()).collect();
+        applied = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": WEBHOOK_CONFIGURATION},
+            "webhooks": live.webhooks,
+        });
+        let is_free = !managers.iter().any(|it| it == "machine-webhook");
+        Ok(is_free.then_some(()).ok_or(managers))
+    })
+    .await
+    .unwrap();
+    assert_eq!(bundles(&lab).await, vec![ca.clone(); WEBHOOKS]);
+
+    let webhooks = applied["webhooks"].as_array_mut().unwrap();
+    webhooks.pop().unwrap();
+    for webhook in webhooks {
+        let client = webhook["clientConfig"].as_object_mut().unwrap();
+        client.remove("caBundle").unwrap();
+    }
+    lab.apply(&applied).await.unwrap();
+    assert_eq!(bundles(&lab).await, vec![ca; WEBHOOKS - 1]);
+    reviewed(&lab).await.unwrap();
 }
 
 /// The reasons of the events of the CA Secret, in their order.

@@ -7,6 +7,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
@@ -186,6 +187,38 @@ impl<K: Configuration> WatchedConfiguration<K> {
             }
             Err(error) if error.is_conflict() => Ok(()),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Gives up the ownership of the bundles in the cached version, if this program has it.
+    ///
+    /// A server-side apply of a release that has fewer webhooks removes the others, but not the fields of a webhook that
+    /// another manager owns. With a bundle and nothing else such a webhook is invalid, so that the whole apply would be refused.
+    pub(super) async fn disown(&self, client: &Client) -> Result<(), PassError> {
+        let Observed::Present(configuration) = &self.cached else {
+            return Ok(());
+        };
+        let owners = configuration.managed_fields();
+        let is_other =
+            |owner: &&ManagedFieldsEntry| owner.manager.as_deref() != Some(FIELD_MANAGER);
+        let others: Vec<_> = owners.iter().filter(is_other).collect();
+        if others.len() == owners.len() {
+            return Ok(());
+        }
+        let patch = json!({"metadata": {
+            "uid": configuration.uid(),
+            "resourceVersion": configuration.resource_version(),
+            "managedFields": others,
+        }});
+        let api: Api<K> = Api::all(client.clone());
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(&patch));
+        let written = call(
+            "give up the ownership of the caBundle",
+            api.patch(&self.name, &parameters, &patch),
+        );
+        match written.await {
+            Err(error) if !error.is_conflict() => Err(error),
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 }

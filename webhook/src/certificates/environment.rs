@@ -64,6 +64,15 @@ pub(super) struct ClusterEnvironment {
     pub(super) started: Instant,
 }
 
+impl ClusterEnvironment {
+    /// Gives up the ownership of every bundle.
+    pub(super) async fn disown_bundles(&self) -> Result<(), PassError> {
+        let mutating = self.objects.mutating.disown(&self.client).await;
+        let validating = self.objects.validating.disown(&self.client).await;
+        mutating.and(validating)
+    }
+}
+
 impl Environment for ClusterEnvironment {
     type Error = PassError;
 

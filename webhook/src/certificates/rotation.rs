@@ -40,6 +40,9 @@ impl Rotation {
             let result = rotator.pass(&mut self.environment).await;
             let error = result.as_ref().err();
             report(&rotator, &self.readiness, &mut trusted, error);
+            // A bundle that this pass has written is reported by the watch, and given up by the next pass.
+            let disowned = self.environment.disown_bundles().await;
+            let result = result.and_then(|outcome| disowned.map(|()| outcome));
             let pause = match result {
                 Ok(outcome) => {
                     log.succeeded();
