@@ -74,6 +74,11 @@ impl Cluster {
     /// ready.
     pub async fn install(&self, version: &str, values: &[&str]) -> Result<()> {
         let chart = paths::repository().join("manifests/charts/kubevirt-operator");
+        self.install_chart(&chart, version, values).await
+    }
+
+    /// As [`Self::install`], with the chart in this folder.
+    pub async fn install_chart(&self, chart: &Path, version: &str, values: &[&str]) -> Result<()> {
         let chart = chart.display().to_string();
         let image = [
             format!("--set=image.repository={IMAGE}"),

@@ -81,7 +81,7 @@ pub(super) fn files() -> Vec<String> {
 }
 
 /// Copies a program without its debugging information, which is most of a test build.
-async fn strip(from: &Path, to: &Path) -> Result<()> {
+pub(super) async fn strip(from: &Path, to: &Path) -> Result<()> {
     let mut strip = Command::new("strip");
     strip.args(["--strip-debug", "-o"]).args([to, from]);
     command::stdout(&mut strip).await?;

@@ -15,6 +15,7 @@
 mod cgroups;
 mod cluster;
 mod containerd;
+mod former_release;
 mod images;
 mod namespaces;
 pub(crate) mod network;
@@ -22,6 +23,7 @@ mod programs;
 mod requirements;
 
 pub use cluster::Cluster;
+pub use former_release::FormerRelease;
 pub use images::{IMAGE, IMAGE_VERSIONS, archive};
 pub use namespaces::{Output, ProcessInNamespaces, is_enclosed, remove_leftovers};
 pub use network::{ADDRESS, NODES, client};

@@ -7,6 +7,7 @@ mod calls;
 mod controller;
 mod credentials;
 mod fleet;
+mod former_release;
 mod leftovers;
 mod libvirt_host;
 mod pods;
@@ -17,7 +18,7 @@ use std::time::Duration;
 
 use lab::{
     Binary, libvirt,
-    node::{self, Cluster, Output},
+    node::{self, Cluster, FormerRelease, Output},
 };
 
 /// Limit of one test, the start of its node included. A token is replaced after some ten minutes, and 10,000 Machines take
@@ -26,14 +27,19 @@ const LIMIT: Duration = Duration::from_mins(40);
 
 /// Runs the test of this name in namespaces of its own, with a cluster in which the chart is installed with these values.
 fn on_a_node(name: &str, values: &[&str], test: impl AsyncFnOnce(&mut Cluster)) {
+    on_an_empty_node(name, async |cluster| {
+        let installed = cluster.install(node::IMAGE_VERSIONS[0], values).await;
+        installed.unwrap();
+        test(cluster).await;
+    });
+}
+
+/// Runs the test of this name in namespaces of its own, with a cluster.
+fn on_an_empty_node(name: &str, test: impl AsyncFnOnce(&mut Cluster)) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     if node::is_enclosed() {
         runtime.block_on(async {
             let mut cluster = Cluster::start().await.unwrap();
-            cluster
-                .install(node::IMAGE_VERSIONS[0], values)
-                .await
-                .unwrap();
             let end = cluster.end();
             tokio::select! {
                 () = test(&mut cluster) => {}
@@ -72,6 +78,23 @@ fn the_webhook_answers_every_call_whatever_happens_to_its_pods() {
         releases::survive_a_wrong_tag(cluster).await;
         releases::survive_pods_that_do_not_fit(cluster).await;
         releases::are_upgraded_rolled_back_and_removed(cluster).await;
+    });
+}
+
+/// The programs of the former release are built before the node is started: it has no internet.
+#[test]
+fn release_0_1_0_is_upgraded_while_its_webhook_is_called_and_back() {
+    let name = "release_0_1_0_is_upgraded_while_its_webhook_is_called_and_back";
+    if !node::is_enclosed() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let former = runtime.block_on(FormerRelease::ensure());
+        if let Err(missing) = former.unwrap() {
+            lab::skip(missing);
+            return;
+        }
+    }
+    on_an_empty_node(name, async |cluster| {
+        former_release::is_upgraded_and_comes_back(cluster).await;
     });
 }
 

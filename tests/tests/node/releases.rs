@@ -77,14 +77,7 @@ pub(crate) async fn are_upgraded_rolled_back_and_removed(cluster: &mut Cluster) 
 
     let uninstall = ["uninstall", "kubevirt-operator", "--wait", "--timeout=110s"];
     here.helm(&uninstall).await.unwrap();
-    wait::until("the programs to end", async || {
-        let processes = [Binary::Webhook, Binary::Controller].map(Cluster::processes);
-        let [webhook, controller] = processes;
-        let running = webhook?.len() + controller?.len();
-        Ok((running == 0).then_some(()).ok_or(running))
-    })
-    .await
-    .unwrap();
+    have_processes([0, 0]).await;
     let machine = lab::reviews::machine("unreviewed", &serde_json::json!({"template": "small"}));
     here.lab.apply(&machine).await.unwrap();
 }
@@ -96,11 +89,24 @@ async fn roll_back(cluster: &Cluster) {
     run_image(cluster, IMAGE_VERSIONS[0]).await;
 }
 
-async fn run_image(cluster: &Cluster, version: &str) {
+pub(crate) async fn run_image(cluster: &Cluster, version: &str) {
+    // The API server may ask a replica of the release before until it has ended.
+    have_processes([2, 1]).await;
     for (binary, count) in [(Binary::Webhook, 2), (Binary::Controller, 1)] {
         for pod in all_ready(cluster, binary, count).await {
             let image = &pod["spec"]["containers"][0]["image"];
             assert_eq!(*image, format!("{IMAGE}:{version}"));
         }
     }
+}
+
+/// Waits until the nodes run so many processes of the webhook and of the controller.
+async fn have_processes(expected: [usize; 2]) {
+    wait::until("the programs to start and to end", async || {
+        let [webhook, controller] = [Binary::Webhook, Binary::Controller].map(Cluster::processes);
+        let running = [webhook?.len(), controller?.len()];
+        Ok((running == expected).then_some(()).ok_or(running))
+    })
+    .await
+    .unwrap();
 }

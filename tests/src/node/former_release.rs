@@ -1,0 +1,117 @@
+//! Release 0.1.0, which the present one upgrades: its chart, and its programs as a test build.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Instant,
+};
+
+use anyhow::{Context as _, Result};
+use tokio::process::Command;
+
+use super::images::{IMAGE, strip};
+use crate::{
+    Binary, command,
+    debian::Missing,
+    image::{Architecture, Reference, Revision, product},
+    libvirt, paths, tools,
+};
+
+/// Its commit.
+const COMMIT: &str = "8b59d1cae9aa9f1df4c85bc34b3e05fb4387ec07";
+
+/// The tag of its image on the node.
+const VERSION: &str = "v0";
+
+/// What is kept of it.
+#[derive(Debug)]
+pub struct FormerRelease(PathBuf);
+
+impl FormerRelease {
+    /// Finds it in the cache, or builds it from the history of the repository, which takes some ten minutes.
+    pub async fn ensure() -> Result<Result<Self, Missing>> {
+        let cache = tools::cache_home()?.join("kubevirt-operator-lab/releases");
+        fs::create_dir_all(&cache)?;
+        let folder = cache.join(COMMIT);
+        let _lock = tools::lock(&cache.join(".lock"), "release 0.1.0").await?;
+        if folder.exists() {
+            return Ok(Ok(Self(folder)));
+        }
+        if !has_commit().await? {
+            return Ok(Err(Missing::new(format!(
+                "this checkout does not have the commit of release 0.1.0 ({COMMIT}): git fetch --unshallow"
+            ))));
+        }
+        if let Err(missing) = libvirt::packages::headers().await? {
+            return Ok(Err(missing));
+        }
+        eprintln!("lab: building release 0.1.0, once");
+        let started = Instant::now();
+        let draft = tempfile::tempdir_in(&cache)?;
+        build(draft.path()).await?;
+        for unneeded in ["source", "target"] {
+            fs::remove_dir_all(draft.path().join(unneeded))?;
+        }
+        fs::rename(draft.path(), &folder)?;
+        eprintln!("lab: built it in {} s", started.elapsed().as_secs());
+        Ok(Ok(Self(folder)))
+    }
+
+    /// The folder of its chart.
+    pub fn chart(&self) -> PathBuf {
+        self.0.join("chart")
+    }
+
+    /// Writes the archive of its image. Returns the tag.
+    pub async fn write_image(&self, archive: &Path) -> Result<&'static str> {
+        let name = Reference::new(IMAGE, VERSION)?;
+        let revision = Revision {
+            commit: COMMIT.to_owned(),
+            ..Revision::current().await?
+        };
+        let architecture = Architecture::of_this_machine()?;
+        let image = product(&self.0, name, architecture, &revision).await?;
+        image.write(archive)?;
+        Ok(VERSION)
+    }
+}
+
+async fn has_commit() -> Result<bool> {
+    let mut git = Command::new("git");
+    git.args(["cat-file", "-e", &format!("{COMMIT}^{{commit}}")])
+        .current_dir(paths::repository())
+        .stderr(Stdio::null());
+    Ok(git.status().await?.success())
+}
+
+/// Writes the chart and both programs to this folder.
+async fn build(folder: &Path) -> Result<()> {
+    let (source, target) = (folder.join("source"), folder.join("target"));
+    fs::create_dir(&source)?;
+    let archive = folder.join("source.tar");
+    let mut git = Command::new("git");
+    git.args(["archive", "--output"])
+        .arg(&archive)
+        .arg(COMMIT)
+        .current_dir(paths::repository());
+    command::stdout(&mut git).await?;
+    let mut tar = Command::new("tar");
+    tar.arg("-xf").arg(&archive).arg("-C").arg(&source);
+    command::stdout(&mut tar).await?;
+    let mut cargo = Command::new("cargo");
+    cargo
+        .args(["build", "--locked", "--package=webhook"])
+        .args(["--package=controller", "--features=controller/libvirt"])
+        .current_dir(&source)
+        .env("CARGO_TARGET_DIR", &target);
+    command::stdout(&mut cargo).await?;
+    for binary in [Binary::Webhook, Binary::Controller] {
+        let built = target.join("debug").join(binary.name());
+        strip(&built, &folder.join(binary.name())).await?;
+    }
+    let chart = source.join("manifests/charts/kubevirt-operator");
+    fs::rename(&chart, folder.join("chart")).with_context(|| chart.display().to_string())?;
+    fs::remove_file(&archive)?;
+    Ok(())
+}
