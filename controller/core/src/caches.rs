@@ -111,17 +111,6 @@ impl Caches {
         concerned
     }
 
-    /// The Machines whose status names this LibvirtHost, sorted by namespace and name.
-    pub fn machines_on(&self, host: &str) -> Vec<Arc<CachedMachine>> {
-        let machines = self.machine_index.on_host(host).into_iter();
-        machines.filter_map(|key| self.machines.get(&key)).collect()
-    }
-
-    /// The Machine with this uid.
-    pub fn machine_of_uid(&self, uid: &str) -> Option<Arc<CachedMachine>> {
-        self.machines.get(&self.machine_index.of_uid(uid)?)
-    }
-
     /// The Machines of a namespace, in no order.
     pub fn machines_in(&self, namespace: &str) -> Vec<Arc<CachedMachine>> {
         let machines = self.address_index.in_namespace(namespace).into_iter();

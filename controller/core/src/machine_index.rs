@@ -2,16 +2,14 @@
 //!
 //! The store of Machines finds them by name only. A question about one host or one uid that went through all of them would
 //! cost each host more with every Machine of the others. `candidates` of controller/libvirt, which places a Machine, asks
-//! every host, under one lock.
+//! every host, under one lock (`costs.rs` there measures it).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 
-use crate::address_index::key;
-use crate::machine::CachedMachine;
+use crate::machine::{CachedMachine, HostBinding};
 use crate::objects::Meta as _;
 
 /// The Machines of the last list and of the events since. Clones share the content.
@@ -26,55 +24,74 @@ struct Inner {
     listing: Content,
 }
 
+/// What the index has of a Machine.
+#[derive(Debug)]
+pub struct IndexedMachine {
+    /// `metadata.namespace`.
+    pub namespace: Box<str>,
+    /// `metadata.name`.
+    pub name: Box<str>,
+    /// `metadata.uid`.
+    pub uid: Box<str>,
+    /// Set for Machines of the libvirt backend.
+    pub binding: Option<Arc<HostBinding>>,
+}
+
+impl IndexedMachine {
+    fn host(&self) -> Option<&str> {
+        self.binding.as_ref()?.host.as_deref()
+    }
+}
+
 /// Namespace and name of a Machine.
 type Name = (Box<str>, Box<str>);
 
 #[derive(Debug, Default)]
 struct Content {
-    /// Uid and host of each Machine.
-    machines: HashMap<Name, (Box<str>, Option<Box<str>>)>,
-    of_uid: HashMap<Box<str>, Name>,
-    /// The Machines whose status names a host; no set is empty.
-    on_host: HashMap<Box<str>, BTreeSet<Name>>,
+    machines: HashMap<Name, Arc<IndexedMachine>>,
+    of_uid: HashMap<Box<str>, Arc<IndexedMachine>>,
+    /// The Machines whose status names a host; no map is empty.
+    on_host: HashMap<Box<str>, BTreeMap<Name, Arc<IndexedMachine>>>,
 }
 
 impl Content {
     fn insert(&mut self, machine: &CachedMachine) {
         self.remove(machine);
         let name = name_of(machine);
-        let host: Option<Box<str>> = machine.host().map(Box::from);
-        if let Some(host) = &host {
-            let here = self.on_host.entry(host.clone()).or_default();
-            here.insert(name.clone());
+        let (namespace, machine_name) = name.clone();
+        let indexed = Arc::new(IndexedMachine {
+            namespace,
+            name: machine_name,
+            uid: machine.uid().into(),
+            binding: machine.binding.clone(),
+        });
+        if let Some(host) = indexed.host() {
+            let here = self.on_host.entry(host.into()).or_default();
+            here.insert(name.clone(), indexed.clone());
         }
-        self.of_uid.insert(machine.uid().into(), name.clone());
-        self.machines.insert(name, (machine.uid().into(), host));
+        self.of_uid.insert(indexed.uid.clone(), indexed.clone());
+        self.machines.insert(name, indexed);
     }
 
     fn remove(&mut self, machine: &CachedMachine) {
         let name = name_of(machine);
-        let Some((uid, host)) = self.machines.remove(&name) else {
+        let Some(indexed) = self.machines.remove(&name) else {
             return;
         };
-        self.of_uid.remove(&uid);
-        if let Some(host) = host
-            && let Some(here) = self.on_host.get_mut(&host)
+        self.of_uid.remove(&indexed.uid);
+        if let Some(host) = indexed.host()
+            && let Some(here) = self.on_host.get_mut(host)
         {
             here.remove(&name);
             if here.is_empty() {
-                self.on_host.remove(&host);
+                self.on_host.remove(host);
             }
         }
     }
 }
 
 fn name_of(machine: &CachedMachine) -> Name {
-    let key = key(machine);
-    (key.namespace.into(), key.name.into())
-}
-
-fn reference((namespace, name): &Name) -> ObjectRef<CachedMachine> {
-    ObjectRef::new(name).within(namespace)
+    (machine.namespace().into(), machine.name().into())
 }
 
 impl MachineIndex {
@@ -110,15 +127,15 @@ impl MachineIndex {
     }
 
     /// The Machine with this uid.
-    pub fn of_uid(&self, uid: &str) -> Option<ObjectRef<CachedMachine>> {
-        self.read().content.of_uid.get(uid).map(reference)
+    pub fn of_uid(&self, uid: &str) -> Option<Arc<IndexedMachine>> {
+        self.read().content.of_uid.get(uid).cloned()
     }
 
     /// The Machines whose status names this LibvirtHost, sorted by namespace and name.
-    pub fn on_host(&self, host: &str) -> Vec<ObjectRef<CachedMachine>> {
+    pub fn on_host(&self, host: &str) -> Vec<Arc<IndexedMachine>> {
         let inner = self.read();
         let here = inner.content.on_host.get(host).into_iter();
-        here.flatten().map(reference).collect()
+        here.flat_map(BTreeMap::values).cloned().collect()
     }
 }
 
@@ -137,9 +154,9 @@ mod tests {
         CachedMachine::from(machine)
     }
 
-    fn names(index: &MachineIndex, host: &str) -> Vec<String> {
+    fn names(index: &MachineIndex, host: &str) -> Vec<Box<str>> {
         let machines = index.on_host(host).into_iter();
-        machines.map(|machine| machine.name).collect()
+        machines.map(|machine| machine.name.clone()).collect()
     }
 
     #[test]
@@ -148,16 +165,16 @@ mod tests {
         for name in ["web", "db"] {
             index.apply(&Event::Apply(machine(name, name, Some("alpha"))));
         }
-        assert_eq!(names(&index, "alpha"), ["db", "web"]);
+        assert_eq!(names(&index, "alpha"), ["db", "web"].map(Box::from));
         index.apply(&Event::Apply(machine("web", "web", Some("beta"))));
-        assert_eq!(names(&index, "alpha"), ["db"]);
-        assert_eq!(names(&index, "beta"), ["web"]);
+        assert_eq!(names(&index, "alpha"), [Box::from("db")]);
+        assert_eq!(names(&index, "beta"), [Box::from("web")]);
 
         // Deleted and created again while the watch was interrupted.
         index.apply(&Event::Apply(machine("web", "new", None)));
-        assert_eq!(names(&index, "beta"), [""; 0]);
+        assert!(names(&index, "beta").is_empty());
         assert!(!index.contains("web") && index.contains("new"));
-        assert_eq!(index.of_uid("new").unwrap().name, "web");
+        assert_eq!(&*index.of_uid("new").unwrap().name, "web");
         index.apply(&Event::Delete(machine("web", "new", None)));
         assert!(!index.contains("new"));
     }
@@ -168,9 +185,9 @@ mod tests {
         index.apply(&Event::Apply(machine("old", "old", Some("alpha"))));
         index.apply(&Event::Init);
         index.apply(&Event::InitApply(machine("new", "new", Some("alpha"))));
-        assert_eq!(names(&index, "alpha"), ["old"]);
+        assert_eq!(names(&index, "alpha"), [Box::from("old")]);
         index.apply(&Event::InitDone);
-        assert_eq!(names(&index, "alpha"), ["new"]);
+        assert_eq!(names(&index, "alpha"), [Box::from("new")]);
         assert!(!index.contains("old"));
         index.apply(&Event::Delete(machine("new", "new", None)));
         assert!(index.read().content.on_host.is_empty());

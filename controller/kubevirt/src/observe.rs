@@ -148,9 +148,9 @@ fn has_precedence(user: &ClaimUser, machine: &Machine, caches: &Caches) -> bool 
 /// The other Machine that a claim still carries the uid of: a medium of it, or a disk that its guest still has.
 fn left_disk(claim: Option<&Claim>, machine: &Machine, caches: &Caches) -> Option<ClaimUser> {
     let uid = claim?.machine_uid().filter(|uid| *uid != machine.uid())?;
-    let owner = caches.machine_of_uid(uid)?;
+    let owner = caches.machine_index.of_uid(uid)?;
     Some(ClaimUser {
-        machine: owner.name().to_owned(),
+        machine: owner.name.to_string(),
         own_disk: Some(
             claim?
                 .label(names::LABEL_DISK)

@@ -1,6 +1,7 @@
 //! A Machine as the store has it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use common::api::choice::{Backend, Phase, TemplateSource};
 use common::api::libvirt_host::HostResources;
@@ -41,7 +42,7 @@ pub struct CachedMachine {
     /// What it needs of the settings of KubeVirt; `None` on libvirt, and without a usable block.
     pub kubevirt_needs: Option<KubevirtNeeds>,
     /// Set for Machines of the libvirt backend.
-    pub binding: Option<Box<HostBinding>>,
+    pub binding: Option<Arc<HostBinding>>,
     /// Whether anything has been made of it: its phase is beyond Pending, or it is bound to a host.
     pub has_started: bool,
     /// What can be read of a Machine without a usable block.
@@ -151,7 +152,7 @@ impl From<Machine> for CachedMachine {
             let devices = machine.desired().into_iter();
             let devices = devices.flat_map(Normalized::device_counts);
             let devices = devices.map(|(name, count)| (name.into(), count));
-            Box::new(HostBinding {
+            Arc::new(HostBinding {
                 host,
                 requested,
                 group,
@@ -193,11 +194,6 @@ impl CachedMachine {
             Some(_) => Backend::Libvirt,
             None => Backend::Kubevirt,
         }
-    }
-
-    /// Name of the LibvirtHost in `status.host`; `None`: it has none yet, or runs on KubeVirt.
-    pub fn host(&self) -> Option<&str> {
-        self.binding.as_ref()?.host.as_deref()
     }
 
     /// `metadata.creationTimestamp`.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use common::api::libvirt_host::HostResources;
 use controller_core::cache::Cache;
 use controller_core::caches::Caches;
-use controller_core::machine::{CachedMachine, HostBinding, NO_RESOURCES};
+use controller_core::machine::{HostBinding, NO_RESOURCES};
+use controller_core::machine_index::IndexedMachine;
 use controller_core::objects::Meta as _;
 
 use super::{Hosts, PlacementLock};
@@ -21,7 +22,7 @@ use crate::placement::Candidate;
 use crate::snapshot::{DomainSummary, Snapshot};
 
 /// A Machine that is bound to a host, and what is reserved for it there.
-type Bound = (Arc<CachedMachine>, Option<HostResources>);
+type Bound = (Arc<IndexedMachine>, Option<HostResources>);
 
 impl Hosts {
     /// The hosts to choose from, and the lock under which a Machine is placed.
@@ -144,11 +145,12 @@ fn bound_to(
     host: &str,
     caches: &Caches,
 ) -> Vec<Bound> {
-    let by_status = caches.machines_on(host).into_iter();
-    let by_status = by_status.filter(|machine| !reserved.contains_key(machine.uid()));
+    let index = &caches.machine_index;
+    let by_status = index.on_host(host).into_iter();
+    let by_status = by_status.filter(|machine| !reserved.contains_key(&*machine.uid));
     let here = reserved.iter().filter(|(_, (name, _))| name == host);
     let by_reservation =
-        here.filter_map(|(uid, (_, size))| Some((caches.machine_of_uid(uid)?, Some(*size))));
+        here.filter_map(|(uid, (_, size))| Some((index.of_uid(uid)?, Some(*size))));
     let bound = by_status.map(|machine| (machine, None));
     bound.chain(by_reservation).collect()
 }
@@ -156,7 +158,7 @@ fn bound_to(
 /// Each of these Machines with its binding.
 fn bindings(
     bound: &[Bound],
-) -> impl Iterator<Item = (&CachedMachine, &HostBinding, Option<HostResources>)> {
+) -> impl Iterator<Item = (&IndexedMachine, &HostBinding, Option<HostResources>)> {
     bound.iter().filter_map(|(machine, reserved)| {
         Some((&**machine, machine.binding.as_deref()?, *reserved))
     })
@@ -166,8 +168,8 @@ fn bindings(
 fn groups(bound: &[Bound]) -> Vec<Member> {
     let members = bindings(bound).filter_map(|(machine, binding, _)| {
         Some(Member {
-            namespace: machine.namespace().to_owned(),
-            name: machine.name().to_owned(),
+            namespace: machine.namespace.to_string(),
+            name: machine.name.to_string(),
             group: binding.group.clone()?,
         })
     });
@@ -183,7 +185,7 @@ fn devices_left_on(
     if host.spec.devices.as_ref().is_none_or(Vec::is_empty) {
         return BTreeMap::new();
     }
-    let bound = bindings(bound).map(|(machine, binding, _)| (machine.uid(), &binding.devices));
+    let bound = bindings(bound).map(|(machine, binding, _)| (&*machine.uid, &binding.devices));
     let bound: Vec<_> = bound.collect();
     devices_left(&host.spec, &snapshot.hardware, &bound)
 }
@@ -195,7 +197,7 @@ fn cpus_left_on(bound: &[Bound], host: &LibvirtHost, snapshot: &Snapshot) -> u32
         return 0;
     }
     let bound = bindings(bound);
-    let bound = bound.map(|(machine, binding, _)| (machine.uid(), binding.dedicated_cpus));
+    let bound = bound.map(|(machine, binding, _)| (&*machine.uid, binding.dedicated_cpus));
     cpus_left(&cpus, &snapshot.hardware, bound)
 }
 
@@ -207,7 +209,7 @@ fn allocated_on(
     except: Option<&str>,
 ) -> HostResources {
     let bound = bindings(bound).map(|(machine, binding, reserved)| BoundMachine {
-        uid: machine.uid(),
+        uid: &*machine.uid,
         requested: binding.requested,
         reserved,
     });
