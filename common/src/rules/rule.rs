@@ -140,6 +140,8 @@ pub(crate) enum Check {
     Content(fn(&Merged<'_>, &dyn Catalog, &Settings, &mut Findings)),
     /// Refuses a change of a Machine.
     Update(fn(&Update<'_>, &dyn Catalog, &mut Findings)),
+    /// Reads what is left of the violations of a change of a Machine that is being deleted.
+    Deletion(fn(&mut Findings)),
     /// Warns of a change that is accepted: `Update`, the new block.
     Effect(fn(&Update<'_>, &Normalized, &mut Findings)),
     /// Reads a NetworkConfiguration and the stored one.
@@ -341,8 +343,6 @@ pub(crate) struct Update<'a> {
     pub(crate) discarded_state: &'a str,
     /// Whether the machine runs and is to keep running.
     pub(crate) runs: bool,
-    /// Whether the stored object is being deleted.
-    pub(crate) is_being_deleted: bool,
     /// What the installed KubeVirt offers; `None` on libvirt, and if it is not known.
     pub(crate) kubevirt: Option<&'a KubevirtRow>,
     /// What the controller has reported of the running guest.

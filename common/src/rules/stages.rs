@@ -116,6 +116,17 @@ pub(crate) fn check_update(update: &Update<'_>, catalog: &dyn Catalog, findings:
     });
 }
 
+/// Judges the violations of a change of a Machine that is being deleted.
+pub(crate) fn judge_deletion(findings: &mut Findings) {
+    all().for_each(|rule| {
+        if let Check::Deletion(check) = rule.check
+            && rule.runs(ObjectKind::Machine, true)
+        {
+            check(findings);
+        }
+    });
+}
+
 /// Warns of what an accepted new Machine lacks.
 pub(crate) fn warn_of_creation(lookup: &Lookup<'_>, findings: &mut Findings) {
     all().for_each(|rule| {

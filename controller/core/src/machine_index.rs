@@ -1,8 +1,7 @@
 //! Machines by uid, and by the LibvirtHost that they are bound to.
 //!
-//! The store of Machines finds them by name only. A question about one host or one uid that went through all of them would
-//! cost each host more with every Machine of the others. `candidates` of controller/libvirt, which places a Machine, asks
-//! every host, under one lock (`costs.rs` there measures it).
+//! The store of Machines finds them by name only. Without this index, a question about one host reads all Machines.
+//! `candidates` of controller/libvirt, which places a Machine, asks every host, under one lock; `costs.rs` there measures it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -116,8 +116,15 @@ pub fn readiness_probe_fails(why: &str) -> Fault {
 }
 
 /// The status of a Machine whose state cannot be observed: `Ready` is unknown for this reason, and everything else is as it
-/// was observed last. `conditions`: those that do not depend on the observation.
+/// was observed last. `conditions`: those that do not depend on the observation. Without `Normalized` among them, nobody has
+/// judged the spec, so its generation counts as not observed.
 pub fn last_known(machine: &Machine, mut conditions: Conditions<'_>, why: &Fault) -> MachineStatus {
+    let is_judged = conditions.list.iter().any(|it| it.kind == "Normalized");
+    let generation = if is_judged {
+        machine.generation()
+    } else {
+        machine.status.observed_generation
+    };
     if machine.is_paused() {
         conditions.set("Paused", "True", &paused());
     }
@@ -130,7 +137,7 @@ pub fn last_known(machine: &Machine, mut conditions: Conditions<'_>, why: &Fault
     conditions.set("Ready", "Unknown", why);
     MachineStatus {
         conditions: conditions.list,
-        observed_generation: machine.generation(),
+        observed_generation: generation,
         ..machine.status.clone()
     }
 }

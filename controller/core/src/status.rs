@@ -128,6 +128,7 @@ fn worth_a_write(old: &MachineStatus, status: &MachineStatus) -> MachineStatus {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
     use time::OffsetDateTime;
 
     use super::*;
@@ -247,6 +248,23 @@ mod tests {
         assert_eq!(status.network_interfaces[0].ip_addresses.len(), 64);
         let rewritten = written(status.clone());
         assert_eq!(plan(&rewritten, at(9), status).status, None);
+    }
+
+    #[test]
+    fn the_last_restart_migration_and_reset_stay_until_there_is_another_one() {
+        let of = |request: &str| MachineStatus {
+            last_restart: serde_json::from_value(json!({"request": request})).unwrap(),
+            last_migration: serde_json::from_value(json!({"request": request})).unwrap(),
+            last_reset: serde_json::from_value(json!({"request": request})).unwrap(),
+            ..fixtures::ready("True", "Running")
+        };
+        let machine = written(of("first"));
+        let running = fixtures::ready("True", "Running");
+        assert_eq!(plan(&machine, at(9), running).status, None);
+        let status = plan(&machine, at(9), of("second")).status.unwrap();
+        assert_eq!(status.last_restart.unwrap().request, "second");
+        assert_eq!(status.last_migration.unwrap().request, "second");
+        assert_eq!(status.last_reset.unwrap().request, "second");
     }
 
     #[test]

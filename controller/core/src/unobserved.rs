@@ -6,7 +6,7 @@ use crate::plan::{Now, Plan, Refusal};
 use crate::ready::last_known;
 use crate::status::plan_with_status;
 
-/// Changes nothing but the condition `Ready`, which is unknown for this reason.
+/// Changes nothing but the conditions `Ready`, which is unknown for this reason, and `Paused`.
 pub(crate) fn plan_of_unobserved<A>(machine: &Machine, refusal: &Refusal, now: Now) -> Plan<A> {
     let reason = refusal.reason.unwrap_or("ObservationFailed");
     let why = Fault::new(reason, refusal.message.as_str());

@@ -109,7 +109,7 @@ impl Fleet {
         fleet
     }
 
-    /// How long the hosts to choose from take, while other placements wait.
+    /// How long it takes to collect the hosts to choose from. Other placements wait meanwhile.
     fn placement(&self, runtime: &tokio::runtime::Runtime) -> Duration {
         median(21, || {
             let candidates = self.hosts.candidates(&self.caches, &self.objects);

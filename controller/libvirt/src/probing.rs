@@ -1,7 +1,7 @@
 //! Readiness probes: a task for each probed guest asks its agent at the period of the probe, beside the passes.
 //!
 //! ```text
-//! pass ─▶ readiness: watch, or forget ─▶ task ─ asks ─▶ agent
+//! pass ─▶ readiness: watch, or remove ─▶ task ─ asks ─▶ agent
 //!   ▲                                      │
 //!   └────────── trigger ◀── verdict or result changes
 //! ```

@@ -177,7 +177,7 @@ impl Libvirt {
             Err(error) => return format!("{error:#}"),
         };
         let lines = registers.lines();
-        let lines = lines.filter(|line| line.contains("CPU#") || line.contains("RIP="));
+        let lines = lines.filter(|line| line.contains("CPU#") || line.contains("IP="));
         lines.collect::<Vec<_>>().join("\n")
     }
 }

@@ -18,18 +18,18 @@ use crate::{
     libvirt, paths, tools,
 };
 
-/// Its commit.
+/// The commit of that release.
 const COMMIT: &str = "8b59d1cae9aa9f1df4c85bc34b3e05fb4387ec07";
 
 /// The tag of its image on the node.
 const VERSION: &str = "v0";
 
-/// What is kept of it.
+/// The folder with the chart and the programs of that release.
 #[derive(Debug)]
 pub struct FormerRelease(PathBuf);
 
 impl FormerRelease {
-    /// Finds it in the cache, or builds it from the history of the repository, which takes some ten minutes.
+    /// Finds the folder in the cache, or makes it from the history of the repository, which takes some ten minutes.
     pub async fn ensure() -> Result<Result<Self, Missing>> {
         let cache = tools::cache_home()?.join("kubevirt-operator-lab/releases");
         fs::create_dir_all(&cache)?;
@@ -58,12 +58,12 @@ impl FormerRelease {
         Ok(Ok(Self(folder)))
     }
 
-    /// The folder of its chart.
+    /// The folder of the chart.
     pub fn chart(&self) -> PathBuf {
         self.0.join("chart")
     }
 
-    /// Writes the archive of its image. Returns the tag.
+    /// Writes an image with the programs of that release as an archive. Returns its tag.
     pub async fn write_image(&self, archive: &Path) -> Result<&'static str> {
         let name = Reference::new(IMAGE, VERSION)?;
         let revision = Revision {

@@ -1,6 +1,6 @@
 //! The memory limits of the chart, and as many Machines as docs/performance.md has figures for.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use hyper::Request;
@@ -47,15 +47,38 @@ pub(crate) async fn ten_thousand_machines_fit_into_the_memory_limits(cluster: &m
             assert_eq!(restarts(&pod), 0, "{:#}", pod["status"]);
             let process = Cluster::process_of(binary, &pod).unwrap();
             let memory = usage::memory(process.cast_unsigned()).unwrap();
+            let limit = enforced_limit(process) / (1 << 20);
             let limits = &pod["spec"]["containers"][0]["resources"]["limits"];
+            assert_eq!(limits["memory"], format!("{limit}Mi"), "by the kernel");
+            assert!(memory.peak < limit, "{memory:?}");
             eprintln!(
-                "{} with {MACHINES} Machines: {} MiB at most, limit {}",
+                "{} with {MACHINES} Machines: {} MiB at most, limit {limit} MiB",
                 binary.name(),
                 memory.peak,
-                limits["memory"]
             );
         }
     }
+}
+
+/// The limit of memory in bytes that the kernel enforces for the container of a process.
+fn enforced_limit(process: i32) -> u64 {
+    let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap();
+    // `9:memory:/path` of version 1, or `0::/path` of version 2.
+    let limits = groups.lines().filter_map(|line| {
+        let (_, line) = line.split_once(':')?;
+        let (controllers, path) = line.split_once(':')?;
+        let file = match controllers {
+            "" => format!("/sys/fs/cgroup{path}/memory.max"),
+            "memory" => format!("/sys/fs/cgroup/memory{path}/memory.limit_in_bytes"),
+            _ => return None,
+        };
+        fs::read_to_string(file).ok()
+    });
+    let limits: Vec<_> = limits.collect();
+    let [limit] = &limits[..] else {
+        panic!("{groups}: {limits:?}");
+    };
+    limit.trim().parse().unwrap()
 }
 
 /// Waits until the controller has created a VirtualMachine for each Machine.

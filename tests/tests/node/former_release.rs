@@ -35,7 +35,12 @@ pub(crate) async fn is_upgraded_and_comes_back(cluster: &mut Cluster) {
     assert_eq!(stored["spec"]["normalized"]["version"], FORMER_BLOCK);
 
     let upgrade = calls::during(&cluster.lab, async {
-        let upgraded = cluster.install(IMAGE_VERSIONS[0], &[]).await;
+        // A value that release 0.1.0 does not have.
+        let values = [
+            "--reset-then-reuse-values",
+            "--set=controller.imageNamespace=vm-images",
+        ];
+        let upgraded = cluster.install(IMAGE_VERSIONS[0], &values).await;
         upgraded.unwrap();
         run_image(cluster, IMAGE_VERSIONS[0]).await;
     });
@@ -52,7 +57,12 @@ pub(crate) async fn is_upgraded_and_comes_back(cluster: &mut Cluster) {
     assert_ne!(newer["spec"]["normalized"]["version"], FORMER_BLOCK);
 
     let back = calls::during(&cluster.lab, async {
-        let values = ["--set=crds.install=false"];
+        let unset = "--set=controller.imageNamespace=null";
+        let values = [
+            "--reset-then-reuse-values",
+            "--set=crds.install=false",
+            unset,
+        ];
         let former = cluster.install_chart(&chart, version, &values).await;
         former.unwrap();
         run_image(cluster, version).await;
@@ -64,7 +74,7 @@ pub(crate) async fn is_upgraded_and_comes_back(cluster: &mut Cluster) {
         assert_eq!(now["spec"], before["spec"], "{name}");
     }
 
-    let values = ["--set=crds.install=true"];
+    let values = ["--reset-then-reuse-values", "--set=crds.install=true"];
     let upgraded = cluster.install(IMAGE_VERSIONS[0], &values).await;
     upgraded.unwrap();
     run_image(cluster, IMAGE_VERSIONS[0]).await;

@@ -201,9 +201,13 @@ impl<K: Configuration> WatchedConfiguration<K> {
         let owners = configuration.managed_fields();
         let is_other =
             |owner: &&ManagedFieldsEntry| owner.manager.as_deref() != Some(FIELD_MANAGER);
-        let others: Vec<_> = owners.iter().filter(is_other).collect();
+        let mut others: Vec<_> = owners.iter().filter(is_other).cloned().collect();
         if others.len() == owners.len() {
             return Ok(());
+        }
+        if others.is_empty() {
+            // An empty list would leave the owners as they are; this removes them.
+            others.push(ManagedFieldsEntry::default());
         }
         let patch = json!({"metadata": {
             "uid": configuration.uid(),

@@ -40,9 +40,10 @@ impl Rotation {
             let result = rotator.pass(&mut self.environment).await;
             let error = result.as_ref().err();
             report(&rotator, &self.readiness, &mut trusted, error);
-            // A bundle that this pass has written is reported by the watch, and given up by the next pass.
-            let disowned = self.environment.disown_bundles().await;
-            let result = result.and_then(|outcome| disowned.map(|()| outcome));
+            // The watch reports a bundle that this pass has written; the next pass gives up its ownership.
+            if let Err(error) = self.environment.disown_bundles().await {
+                tracing::warn!(error = chain(&error), "the caBundle keeps its owner");
+            }
             let pause = match result {
                 Ok(outcome) => {
                     log.succeeded();

@@ -89,6 +89,9 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
         // A Machine that already has a block gets a new one; a Machine that never had one stays
         // without until its faults are fixed.
         is_writable = old.block.is_some();
+        if old.object.metadata.is_being_deleted() {
+            rules::judge_deletion(&mut findings);
+        }
     }
     if !findings.accepted() {
         return Verdict {

@@ -101,7 +101,6 @@ fn check_update(
         incomplete_imports: &incomplete_imports,
         discarded_state: reviewed.object.metadata.discarded_state(),
         runs: rules::machine::keeps_running(old_block, reviewed.merged),
-        is_being_deleted: old.object.metadata.is_being_deleted(),
         kubevirt: kubevirt.as_deref(),
         guest: old.object.status.guest_report(),
     };

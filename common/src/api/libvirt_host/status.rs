@@ -184,3 +184,65 @@ pub struct HostDomains {
     /// host.
     pub orphaned: u32,
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn status() -> Value {
+        let resources = json!({"cpu": 8, "memory": "16Gi"});
+        json!({
+            "conditions": [{
+                "type": "Ready", "status": "True", "reason": "Ready", "message": "the host runs Machines",
+                "lastTransitionTime": "2026-11-28T09:00:00Z",
+            }],
+            "observedGeneration": 3,
+            "libvirtVersion": "9.0.0",
+            "capacity": resources,
+            "allocated": resources,
+            "lastSeenTime": "2026-11-28T09:00:00Z",
+            "tombstones": [{"machine": "default/web", "uid": "gone", "since": "2026-11-28T09:00:00Z", "volumes": []}],
+            "keptVolumes": [{
+                "machine": "default/db", "uid": "gone", "disk": "data", "pool": "vms", "volume": "default-db.data.qcow2",
+            }],
+        })
+    }
+
+    /// What a host still has of deleted Machines must not be lost with another field.
+    #[test]
+    fn a_field_with_an_unknown_value_is_read_as_absent_and_the_others_are_kept() {
+        let written = status();
+        let read: LibvirtHostStatus = serde_json::from_value(written.clone()).unwrap();
+        assert_eq!(
+            serde_json::to_value(read).unwrap(),
+            written,
+            "every field is read"
+        );
+        for field in written.as_object().unwrap().keys() {
+            for unknown in [json!("of a later release"), json!([7]), json!(null)] {
+                let mut changed = written.clone();
+                changed[field] = unknown.clone();
+                let read: LibvirtHostStatus = serde_json::from_value(changed.clone()).unwrap();
+                // Any text is a version or a time.
+                if unknown.is_string() && written[field].is_string() {
+                    assert_eq!(serde_json::to_value(read).unwrap(), changed, "{field}");
+                    continue;
+                }
+                let mut expected = written.clone();
+                expected.as_object_mut().unwrap().remove(field);
+                assert_eq!(serde_json::to_value(read).unwrap(), expected, "{field}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_unreadable_tombstone_is_left_out_and_the_others_are_kept() {
+        let mut written = status();
+        let items = written["tombstones"].as_array_mut().unwrap();
+        items.push(json!({"of": "a later release"}));
+        let read: LibvirtHostStatus = serde_json::from_value(written).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), status());
+    }
+}

@@ -176,9 +176,9 @@ effects! {
     Affinity          "placement.affinity"          Restart              Refused,
     TopologySpread    "placement.topologySpreadConstraints" Restart      Refused,
     PriorityClass     "placement.priorityClassName" Restart              Refused,
-    // Those that are carried to the guest. No review announces either of the two.
+    // No review announces a change of labels or annotations: only the status does. On KubeVirt the guest has labels outside
+    // reserved domains, and the annotations that a MachinePolicy allows.
     Labels            "metadata.labels"             Restart              Nothing,
-    // Those that a MachinePolicy carries to the guest. Others, and all on libvirt, have no effect.
     Annotations       "metadata.annotations"        Restart              Nothing,
 }
 

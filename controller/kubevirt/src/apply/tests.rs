@@ -4,11 +4,14 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use common::names;
+use common::render::kubevirt::migration;
 use controller_core::backend::Failed;
 use controller_core::client::{GuardedClient, Remedy};
 use controller_core::events::events;
-use controller_core::fixtures::{block, machine};
+use controller_core::fixtures::{block, existing_disk, machine};
 use controller_core::lease::LeaseGuard;
+use controller_core::machine::Machine;
+use controller_core::objects::Meta as _;
 use hyper::http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
@@ -68,9 +71,18 @@ impl Api {
         .unwrap();
         let machine = machine(block());
         let action = Action::DeleteClaim(DeletableClaim::of(&machine, &claim).unwrap());
+        self.apply(&machine, &action, guard).await
+    }
+
+    async fn apply(
+        &self,
+        machine: &Machine,
+        action: &Action,
+        guard: LeaseGuard,
+    ) -> Result<(), Failed> {
         let api = GuardedClient::new(self.client.clone(), guard);
         let (events, _) = events(self.client.clone());
-        apply(&api, &events, &machine, &action).await.map(drop)
+        apply(&api, &events, machine, action).await.map(drop)
     }
 
     fn calls(&self) -> Vec<String> {
@@ -207,4 +219,181 @@ async fn nothing_is_read_or_written_without_the_lease() {
         .unwrap_err();
     assert_eq!(failed.remedy, Remedy::Retry);
     assert_eq!(api.calls(), [""; 0]);
+}
+
+const CLAIMS: &str = "GET /api/v1/namespaces/default/persistentvolumeclaims";
+const VM: &str = "GET /apis/kubevirt.io/v1/namespaces/default/virtualmachines/web";
+const INSTANCE: &str = "GET /apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances/web";
+
+/// An action on the Machine `web`, what its precondition reads, and an answer with which it holds and one with which it does
+/// not, with the message.
+struct Checked {
+    action: Action,
+    reads: &'static str,
+    holds: (u16, Value),
+    broken: (u16, Value),
+    message: &'static str,
+}
+
+/// The instance of the Machine, with this status.
+fn instance(status: &Value) -> (u16, Value) {
+    let labels = json!({names::LABEL_MACHINE: "web"});
+    let metadata =
+        json!({"name": "web", "namespace": "default", "uid": "uid-of-guest", "labels": labels});
+    (200, json!({"metadata": metadata, "status": status}))
+}
+
+fn not_found() -> (u16, Value) {
+    let (code, mut answer) = status(404);
+    answer["details"] = json!({"name": "web"});
+    (code, answer)
+}
+
+fn checked() -> Vec<Checked> {
+    let running = || instance(&json!({"phase": "Running"}));
+    let obstacle = json!({"type": "LiveMigratable", "status": "False"});
+    let machine = machine(block());
+    let migration = migration(&machine.identity("cluster"), "web-move", None);
+    let owned_by = |uid: &str| {
+        let owner = json!({"apiVersion": "v1", "kind": "Owner", "name": "web", "uid": uid});
+        list(&[
+            json!({"metadata": {"name": "persistent-state-for-web", "ownerReferences": [owner]}}),
+        ])
+    };
+    let pod = json!({
+        "metadata": {"name": "backup"},
+        "spec": {"volumes": [{"persistentVolumeClaim": {"claimName": "common"}}]},
+    });
+    let of_machine = json!({
+        "metadata": {
+            "name": "web",
+            "labels": {names::LABEL_MANAGED_BY: names::MANAGED_BY, names::LABEL_MACHINE: "web"},
+            "annotations": {names::ANNOTATION_MACHINE_UID: machine.uid()},
+        },
+    });
+    let uid = || "uid-of-guest".to_owned();
+    vec![
+        Checked {
+            action: Action::ResetGuest { uid: uid() },
+            reads: INSTANCE,
+            holds: running(),
+            broken: instance(&json!({"phase": "Succeeded"})),
+            message: "does not run any more",
+        },
+        Checked {
+            action: Action::ResetGuest {
+                uid: "uid-of-former-guest".into(),
+            },
+            reads: INSTANCE,
+            holds: (
+                200,
+                json!({"metadata": {"name": "web", "uid": "uid-of-former-guest"}, "status": {"phase": "Running"}}),
+            ),
+            broken: running(),
+            message: "does not run any more",
+        },
+        Checked {
+            action: Action::CreateMigration {
+                instance: uid(),
+                desired: Box::new(migration),
+            },
+            reads: INSTANCE,
+            holds: running(),
+            broken: instance(&json!({"phase": "Running", "conditions": [obstacle]})),
+            message: "cannot be moved any more",
+        },
+        Checked {
+            action: Action::DeleteInstance {
+                uid: uid(),
+                waits: true,
+            },
+            reads: INSTANCES,
+            holds: list(&[instance(&json!({"phase": "Scheduling"})).1]),
+            broken: list(&[running().1]),
+            message: "runs by now",
+        },
+        Checked {
+            action: Action::DeleteVm {
+                uid: "uid-of-vm".into(),
+                keeps_state: true,
+            },
+            reads: CLAIMS,
+            holds: owned_by("uid-of-another"),
+            broken: owned_by("uid-of-vm"),
+            message: "would be deleted with the VirtualMachine",
+        },
+        Checked {
+            action: Action::SetRunStrategy {
+                uid: "uid-of-vm".into(),
+                strategy: "Always".into(),
+            },
+            reads: PODS,
+            holds: list(&[]),
+            broken: list(&[pod]),
+            message: "is used by Pod 'backup'",
+        },
+        Checked {
+            action: Action::ConfirmGuestGone,
+            reads: VM,
+            holds: not_found(),
+            broken: (200, of_machine),
+            message: "VirtualMachine web is still there",
+        },
+        Checked {
+            action: Action::ConfirmGuestGone,
+            reads: INSTANCE,
+            holds: not_found(),
+            broken: running(),
+            message: "VirtualMachineInstance web is still there",
+        },
+    ]
+}
+
+/// Applies the action; the answer is that of the call that the precondition reads.
+async fn applied(checked: &Checked, answer: &(u16, Value)) -> (Result<(), Failed>, Vec<String>) {
+    let (reads, answer) = (checked.reads, answer.clone());
+    let api = Api::new(move |call, _| match call {
+        call if call == reads => answer.clone(),
+        VM | INSTANCE => not_found(),
+        _ => list(&[]),
+    });
+    let mut block = block();
+    block.existing_disks = vec![existing_disk("data", "common")];
+    let machine = machine(block);
+    let result = api.apply(&machine, &checked.action, LeaseGuard::Always);
+    (result.await, api.calls())
+}
+
+/// What the caches showed when the plan was made no longer counts.
+#[tokio::test]
+async fn an_action_whose_precondition_does_not_hold_any_more_writes_nothing() {
+    for checked in checked() {
+        let action = &checked.action;
+        let (result, calls) = applied(&checked, &checked.broken).await;
+        let failed = result.unwrap_err();
+        assert!(
+            failed.message.contains(checked.message),
+            "{action}: {}",
+            failed.message
+        );
+        assert!(
+            calls.iter().all(|call| call.starts_with("GET ")),
+            "{action}: {calls:?}"
+        );
+
+        let (result, calls) = applied(&checked, &checked.holds).await;
+        assert!(
+            calls.contains(&checked.reads.to_owned()),
+            "{action}: {calls:?}"
+        );
+        if let Err(failed) = result {
+            // The scripted API server has no VirtualMachine to start.
+            let reads_vm = matches!(action, Action::SetRunStrategy { .. });
+            assert!(
+                reads_vm && !failed.message.contains(checked.message),
+                "{action}: {}",
+                failed.message
+            );
+        }
+    }
 }

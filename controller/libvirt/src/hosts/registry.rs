@@ -139,7 +139,7 @@ impl Hosts {
                 metadata.is_some_and(|metadata| metadata.uid == uid)
             })
         };
-        // Almost always it is there, which saves a look at all other hosts.
+        // In most cases the Machine is on that host, and no other host has to be looked at.
         let hinted = hint.and_then(|hint| self.get(hint));
         let hinted = hinted.filter(|host| is_here(&host));
         let host = hinted.or_else(|| self.all().into_iter().find(|host| is_here(&host)))?;

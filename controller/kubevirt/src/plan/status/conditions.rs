@@ -168,7 +168,7 @@ pub(super) fn ready(
     let restart = inputs.restart.as_ref();
     let restart = restart.filter(|restart| is_to_run && restart.replaces.is_some());
     let status = live.vm.map_or("", |vm| vm.status.printable_status.as_str());
-    let is_off = matches!(phase, Phase::Pending | Phase::Creating | Phase::Failed);
+    let has_no_guest_yet = matches!(phase, Phase::Pending | Phase::Creating | Phase::Failed);
     let ready = ReadyInputs {
         unfit: inputs.unfit.as_ref(),
         foreign_stop: inputs.foreign_stop.as_ref(),
@@ -191,12 +191,12 @@ pub(super) fn ready(
             readiness_probe_fails("the Services of the guest send nothing to it; see what spec.probes.readiness asks, in the guest")
         }),
         is_starting: is_to_run && live.strategy == "Always",
-        waits_for: (is_off && !inputs.pending.is_empty()).then(|| unbound(inputs)),
+        waits_for: (has_no_guest_yet && !inputs.pending.is_empty()).then(|| unbound(inputs)),
     };
     ready.verdict(phase)
 }
 
-/// Why KubeVirt does not tell the state of the guest. `status`: its word for it; `is_unclear`: this release does not know it.
+/// Why the state of the guest is unknown. `status`: KubeVirt's printable status; `is_unclear`: this release does not know it.
 fn unknown(status: &str, is_unclear: bool) -> Option<Fault> {
     if status == "Unknown" {
         return Some(Fault::new(

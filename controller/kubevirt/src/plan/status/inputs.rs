@@ -38,7 +38,7 @@ pub(crate) struct StatusInputs<'a> {
 /// Volumes that are smaller than desired. Nothing waits for them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sizes {
-    /// One that cannot grow.
+    /// Why one of them cannot grow.
     pub(crate) cannot_grow: Option<Fault>,
     /// Messages about volumes that grow.
     pub(crate) growing: Vec<String>,

@@ -362,7 +362,7 @@ impl Connection for FakeConnection {
             let live = domain.live.take().unwrap_or_default();
             let changed = edit::exchanged(&live, device, device);
             let changed = changed.ok_or_else(|| refused("device not found"))?;
-            domain.live = Some(edit::with_applied(&changed, applied));
+            domain.live = Some(edit::with_applied_password(&changed, applied));
             Ok(())
         })
     }

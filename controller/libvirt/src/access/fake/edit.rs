@@ -6,7 +6,7 @@ use roxmltree::{Document, Node};
 /// Our metadata element without prefixes, as libvirt returns it.
 pub(super) fn metadata(domain: &str) -> Option<String> {
     let document = Document::parse(domain).unwrap();
-    let text = &domain[applied(&document)?.range()];
+    let text = &domain[own_metadata(&document)?.range()];
     let mut bare = text
         .replace(&format!("<{METADATA_KEY}:"), "<")
         .replace(&format!("</{METADATA_KEY}:"), "</");
@@ -23,7 +23,7 @@ pub(super) fn metadata(domain: &str) -> Option<String> {
 pub(super) fn with_metadata(domain: &str, element: Option<&str>) -> String {
     let document = Document::parse(domain).unwrap();
     let element = element.map(prefixed).unwrap_or_default();
-    if let Some(old) = applied(&document) {
+    if let Some(old) = own_metadata(&document) {
         return replaced(domain, old, &element);
     }
     let metadata = child(document.root_element(), "metadata");
@@ -51,7 +51,7 @@ pub(super) fn with_socket(domain: &str) -> String {
 }
 
 /// The domain with that record of the password of its screen, or without one.
-pub(super) fn with_applied(domain: &str, element: Option<&str>) -> String {
+pub(super) fn with_applied_password(domain: &str, element: Option<&str>) -> String {
     let document = Document::parse(domain).unwrap();
     let metadata = child(document.root_element(), "metadata").expect("metadata");
     let element = element.map(|bare| {
@@ -133,7 +133,7 @@ fn identity(device: Node<'_, '_>) -> Option<String> {
     attribute("target", "dev").or_else(|| attribute("alias", "name"))
 }
 
-fn applied<'a, 'input>(document: &'a Document<'input>) -> Option<Node<'a, 'input>> {
+fn own_metadata<'a, 'input>(document: &'a Document<'input>) -> Option<Node<'a, 'input>> {
     child(document.root_element(), "metadata")?
         .children()
         .find(|it| it.tag_name().namespace() == Some(METADATA_URI))

@@ -277,7 +277,7 @@ impl Connection for Native {
         let live = sys::VIR_DOMAIN_AFFECT_LIVE;
         let (key, uri) = (Some(DISPLAY_KEY), Some(DISPLAY_URI));
         self.on(uuid, |domain| {
-            // If this ends in between, the guest has the metadata of no version: the next pass sets or locks it again.
+            // If this ends in between, the guest has a record without a version: the next pass sets or locks it again.
             if applied.is_some() {
                 domain.set_metadata(
                     ELEMENT,

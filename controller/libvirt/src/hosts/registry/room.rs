@@ -140,7 +140,7 @@ impl Hosts {
 }
 
 /// The Machines that are bound to a host. A reservation is newer than the status in the cache.
-fn bound_to(
+pub(super) fn bound_to(
     reserved: &HashMap<String, (String, HostResources)>,
     host: &str,
     caches: &Caches,
@@ -209,7 +209,7 @@ fn allocated_on(
     except: Option<&str>,
 ) -> HostResources {
     let bound = bindings(bound).map(|(machine, binding, reserved)| BoundMachine {
-        uid: &*machine.uid,
+        uid: &machine.uid,
         requested: binding.requested,
         reserved,
     });

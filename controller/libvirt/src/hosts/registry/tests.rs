@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::runtime::reflector::store;
 use kube::runtime::watcher::Event;
 
+use super::room::bound_to;
 use super::*;
 use crate::access::fake::FakeLibvirt;
 use crate::access::{DomainState, Host, HostInfo, State, Target};
@@ -112,6 +113,26 @@ fn of_two_machines_that_grow_at_the_same_time_one_gets_what_is_left() {
     room(&polled, "a");
     hosts.reduce_reservation("a", resources(2, 2));
     assert_eq!(all(&polled), resources(4, 4));
+}
+
+/// A moved Machine is bound to its new host before the API server shows that.
+#[test]
+fn a_machine_counts_on_the_host_that_it_is_reserved_on_and_not_on_that_of_its_status() {
+    let hosts = Hosts::new(Arc::new(FakeLibvirt::new()));
+    let caches = caches(&["a", "b"]);
+    let bound = |host: &str| -> Vec<_> {
+        let bound = bound_to(&hosts.reserved(), host, &caches).into_iter();
+        bound
+            .map(|(machine, size)| (machine.uid.to_string(), size))
+            .collect()
+    };
+    assert_eq!(bound("alpha"), [("a".into(), None), ("b".into(), None)]);
+    hosts.reserve("a", "beta", resources(2, 2));
+    hosts.reserve("gone", "beta", resources(2, 2));
+    assert_eq!(bound("alpha"), [("b".into(), None)]);
+    assert_eq!(bound("beta"), [("a".into(), Some(resources(2, 2)))]);
+    hosts.reserve("b", "alpha", resources(2, 2));
+    assert_eq!(bound("alpha"), [("b".into(), Some(resources(2, 2)))]);
 }
 
 fn connect(hosts: &Hosts, name: &str, polled: Result<Snapshot, String>) {
