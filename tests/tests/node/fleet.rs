@@ -75,10 +75,8 @@ fn enforced_limit(process: i32) -> u64 {
         fs::read_to_string(file).ok()
     });
     let limits: Vec<_> = limits.collect();
-    let [limit] = &limits[..] else {
-        panic!("{groups}: {limits:?}");
-    };
-    limit.trim().parse().unwrap()
+    assert_eq!(limits.len(), 1, "{groups}: {limits:?}");
+    limits[0].trim().parse().unwrap()
 }
 
 /// Waits until the controller has created a VirtualMachine for each Machine.
