@@ -164,7 +164,7 @@ async fn the_manifest_of_the_next_machine_waits_until_the_deleted_one_is_gone() 
     assert_eq!(
         refused(&kubectl, &smaller).await,
         [
-            "* metadata.deletionTimestamp: Forbidden: the Machine is being deleted, and this change is refused on an existing Machine; apply the manifest again once the Machine is gone, which creates another one [MachineDeleting]"
+            "* metadata.name: Forbidden: the Machine is being deleted, and this change is refused on an existing Machine; apply the manifest again once the Machine is gone, which creates another one [MachineDeleting]"
         ]
     );
     let stopped = machine("web", "template: medium\npowerState: Stopped");

@@ -164,14 +164,20 @@ pub fn nic(name: &str, network: Option<&str>) -> NormalizedNetwork {
     }
 }
 
+/// A Machine of this name, uid and block, whose status names the host.
+pub fn cached(name: &str, uid: &str, block: Normalized, host: Option<&str>) -> CachedMachine {
+    let mut machine = machine(block);
+    machine.metadata.name = Some(name.into());
+    machine.metadata.uid = Some(uid.into());
+    machine.status.host = host.map(Into::into);
+    CachedMachine::from(machine)
+}
+
 /// Machines with these uids.
 pub fn machine_index(uids: &[&str]) -> MachineIndex {
     let index = MachineIndex::default();
     for uid in uids {
-        let mut machine = machine(block());
-        machine.metadata.name = Some((*uid).into());
-        machine.metadata.uid = Some((*uid).into());
-        index.apply(&Event::Apply(CachedMachine::from(machine)));
+        index.apply(&Event::Apply(cached(uid, uid, block(), None)));
     }
     index
 }

@@ -26,7 +26,10 @@ impl OnForeignStop {
             _ if machine.is_paused() => {
                 "nothing is done about it while the Machine is paused".to_owned()
             }
-            Self::Restore => "the guest is started again".to_owned(),
+            Self::Restore => {
+                "the guest is started again, unless another condition says what prevents it"
+                    .to_owned()
+            }
             Self::Keep => format!(
                 "the guest stays off until spec.powerState changes or the annotation {} has a new text",
                 names::ANNOTATION_RESTART_REQUESTED

@@ -146,11 +146,7 @@ mod tests {
     fn machine(name: &str, uid: &str, host: Option<&str>) -> CachedMachine {
         let mut block = fixtures::block();
         block.backend = common::api::choice::Backend::Libvirt;
-        let mut machine = fixtures::machine(block);
-        machine.metadata.name = Some(name.into());
-        machine.metadata.uid = Some(uid.into());
-        machine.status.host = host.map(Into::into);
-        CachedMachine::from(machine)
+        fixtures::cached(name, uid, block, host)
     }
 
     fn names(index: &MachineIndex, host: &str) -> Vec<Box<str>> {

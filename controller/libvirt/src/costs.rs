@@ -85,11 +85,8 @@ impl Fleet {
             let host = format!("host-{number}");
             let uids = (0..ON_EACH).map(|machine| format!("uid-{number}-{machine}"));
             let domains = uids.map(|uid| {
-                let mut machine = fixtures::machine(block());
-                machine.metadata.name = Some(uid.clone());
-                machine.metadata.uid = Some(uid.clone());
-                machine.status.host = Some(host.clone());
-                let event = Event::Apply(CachedMachine::from(machine));
+                let machine = fixtures::cached(&uid, &uid, block(), Some(&host));
+                let event = Event::Apply(machine);
                 fleet.caches.apply(&event, &mut writer, "cluster");
                 domain_of(uid)
             });

@@ -5,8 +5,8 @@ use crate::code::Code;
 use crate::rules::rule::{Check, rules};
 use crate::violation::{Findings, Kind, Violation};
 
-/// Where an object says that it is being deleted.
-const DELETED_SINCE: &str = "metadata.deletionTimestamp";
+/// The field of the manifest that the Machine under deletion still has.
+const NAME: &str = "metadata.name";
 
 rules! {
     "update" Check::Deletion(being_deleted), on MACHINES, Update {
@@ -28,5 +28,5 @@ fn being_deleted(findings: &mut Findings) {
     }
     let detail = "the Machine is being deleted, and this change is refused on an existing Machine; apply the manifest again once the Machine is gone, which creates another one";
     let (code, kind) = (Code::MachineDeleting, Kind::Forbidden);
-    findings.deny(Violation::new(DELETED_SINCE, code, kind, detail));
+    findings.deny(Violation::new(NAME, code, kind, detail));
 }

@@ -5,7 +5,6 @@ use common::quantity::Bytes;
 use common::render::libvirt::DomainMetadata;
 use controller_core::caches::Caches;
 use controller_core::fixtures;
-use controller_core::machine::CachedMachine;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::runtime::reflector::store;
 use kube::runtime::watcher::Event;
@@ -49,12 +48,8 @@ fn caches(uids: &[&str]) -> Caches {
     let (machines, mut writer) = store();
     let caches = Caches::new(machines);
     for uid in uids {
-        let mut machine = fixtures::machine(block());
-        machine.metadata.name = Some((*uid).into());
-        machine.metadata.uid = Some((*uid).into());
-        machine.status.host = Some("alpha".into());
-        let event = Event::Apply(CachedMachine::from(machine));
-        caches.apply(&event, &mut writer, "cluster");
+        let machine = fixtures::cached(uid, uid, block(), Some("alpha"));
+        caches.apply(&Event::Apply(machine), &mut writer, "cluster");
     }
     caches
 }
