@@ -34,6 +34,9 @@ pub(crate) async fn is_upgraded_and_comes_back(cluster: &mut Cluster) {
     let stored = managed.await.unwrap();
     assert_eq!(stored["spec"]["normalized"]["version"], FORMER_BLOCK);
 
+    let images =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "vm-images"}});
+    cluster.lab.apply(&images).await.unwrap();
     let upgrade = calls::during(&cluster.lab, async {
         // A value that release 0.1.0 does not have.
         let values = [
