@@ -187,11 +187,11 @@ pub fn condition(
 
 /// `RestartRequired`, True: a restart brings these fields into effect. `more`: what else a person has to know of it.
 pub fn restart_required(fields: &[&str], more: &str) -> Option<Fault> {
-    let message = format!(
-        "a change takes effect when the guest is restarted: {}{more}",
-        fields.join(", ")
-    );
-    (!fields.is_empty()).then(|| Fault::new("RestartRequired", message))
+    (!fields.is_empty()).then(|| {
+        let fields = fields.join(", ");
+        let message = format!("a change takes effect when the guest is restarted: {fields}{more}");
+        Fault::new("RestartRequired", message)
+    })
 }
 
 /// `AgentConnected`, True.
@@ -255,7 +255,7 @@ impl<'a> Conditions<'a> {
     }
 
     /// Takes over the old condition of this type, if there is one.
-    pub fn keep(&mut self, kind: &str) {
+    pub(crate) fn keep(&mut self, kind: &str) {
         let old = self.machine.status.conditions.iter();
         self.list
             .extend(old.filter(|old| old.kind == kind).cloned());

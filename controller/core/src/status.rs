@@ -30,15 +30,9 @@ pub fn plan_with_status<A>(
     let mut status = with_held_addresses(status, machine).within_limits();
     let block = machine.desired();
     status.vcpus = block.map(|block| block.cpu.vcpus()).or(old.vcpus);
-    let MachineStatus {
-        last_restart,
-        last_migration,
-        last_reset,
-        ..
-    } = old.clone();
-    status.last_restart = status.last_restart.or(last_restart);
-    status.last_migration = status.last_migration.or(last_migration);
-    status.last_reset = status.last_reset.or(last_reset);
+    status.last_restart = status.last_restart.or_else(|| old.last_restart.clone());
+    status.last_migration = status.last_migration.or_else(|| old.last_migration.clone());
+    status.last_reset = status.last_reset.or_else(|| old.last_reset.clone());
     if worth_a_write(old, &status) == worth_a_write(old, old) {
         return Plan {
             actions,

@@ -184,13 +184,10 @@ pub(crate) fn allocatable(spec: &LibvirtHostSpec, info: &HostInfo) -> HostResour
 
 #[cfg(test)]
 mod tests {
-    use common::api::libvirt_host::{Overcommit, Reserved};
-
-    use common::render::libvirt::DomainMetadata;
-
     use super::*;
-    use crate::access::{DomainState, State};
     use crate::environment;
+    use crate::environment::running_domain;
+    use common::api::libvirt_host::{Overcommit, Reserved};
 
     fn resources(cpu: u32, gib: u64) -> HostResources {
         HostResources {
@@ -201,23 +198,11 @@ mod tests {
 
     /// A domain of 2 vCPUs and 2Gi.
     fn domain(uid: Option<&str>, grown: Option<HostResources>) -> DomainSummary {
-        DomainSummary {
-            domain: DomainState {
-                uuid: uuid::Uuid::nil(),
-                name: String::new(),
-                metadata: None,
-                state: State::Running,
-                reason: 0,
-                vcpus: 2,
-                memory: 2 << 30,
-                persistent: true,
-            },
-            metadata: uid.map(|uid| DomainMetadata {
-                uid: uid.into(),
-                grown,
-                ..DomainMetadata::default()
-            }),
+        let mut summary = running_domain(uid, 2 << 30);
+        if let Some(metadata) = &mut summary.metadata {
+            metadata.grown = grown;
         }
+        summary
     }
 
     fn bound(uid: &str, requested: HostResources) -> BoundMachine<'_> {

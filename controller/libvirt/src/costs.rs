@@ -8,7 +8,6 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::render::libvirt::{DomainMetadata, domain_uuid};
 use controller_core::cache::Cache;
 use controller_core::caches::Caches;
 use controller_core::fixtures;
@@ -19,12 +18,12 @@ use kube::runtime::reflector::store;
 use kube::runtime::watcher::Event;
 
 use crate::Libvirt;
+use crate::access::HostInfo;
 use crate::access::fake::FakeLibvirt;
-use crate::access::{DomainState, HostInfo, State};
-use crate::environment::{Environment, block, host_object};
+use crate::environment::{Environment, block, host_object, running_domain};
 use crate::hosts::registry::Hosts;
 use crate::libvirt_host::LibvirtHost;
-use crate::snapshot::{DomainSummary, Snapshot};
+use crate::snapshot::Snapshot;
 
 /// Machines on each host of a fleet.
 const ON_EACH: usize = 100;
@@ -88,7 +87,7 @@ impl Fleet {
                 let machine = fixtures::cached(&uid, &uid, block(), Some(&host));
                 let event = Event::Apply(machine);
                 fleet.caches.apply(&event, &mut writer, "cluster");
-                domain_of(uid)
+                running_domain(Some(&uid), 2 << 30)
             });
             let snapshot = Snapshot {
                 info: HostInfo {
@@ -112,25 +111,6 @@ impl Fleet {
             let candidates = self.hosts.candidates(&self.caches, &self.objects);
             black_box(runtime.block_on(candidates));
         })
-    }
-}
-
-fn domain_of(uid: String) -> DomainSummary {
-    DomainSummary {
-        domain: DomainState {
-            uuid: domain_uuid(&uid),
-            name: uid.clone(),
-            metadata: None,
-            state: State::Running,
-            reason: 0,
-            vcpus: 2,
-            memory: 2 << 30,
-            persistent: true,
-        },
-        metadata: Some(DomainMetadata {
-            uid,
-            ..DomainMetadata::default()
-        }),
     }
 }
 

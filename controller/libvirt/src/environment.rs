@@ -15,7 +15,7 @@ use common::api::network::NetworkConfigurationSpec;
 use common::api::normalized::Normalized;
 use common::names;
 use common::quantity::Bytes;
-use common::render::libvirt::{VolumeFormat, VolumeSpec, domain_uuid, volume_xml};
+use common::render::libvirt::{DomainMetadata, VolumeFormat, VolumeSpec, domain_uuid, volume_xml};
 use common::render::{SecretKey, SecretValue};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use time::{Duration, OffsetDateTime};
@@ -27,7 +27,9 @@ use two_hosts::candidate;
 use crate::Libvirt;
 use crate::access;
 use crate::access::fake::FakeLibvirt;
-use crate::access::{AccessError, Connection, Connector as _, Target, VolumeKey};
+use crate::access::{
+    AccessError, Connection, Connector as _, DomainState, State, Target, VolumeKey,
+};
 use crate::apply::moving::verify_volumes;
 use crate::apply::on_host::{Job, act};
 use crate::capacity::UNLIMITED;
@@ -43,7 +45,7 @@ use crate::plan::action::{Action, KeptOnHost, Plan};
 use crate::pool_space::StorageFactor;
 use crate::probing::Readiness;
 use crate::reservations::Reservations;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{DomainSummary, Snapshot};
 use crate::switches::Switches;
 use controller_core::backend::Growth;
 use controller_core::conditions::Fault;
@@ -154,6 +156,26 @@ pub(crate) fn host_object(name: &str) -> LibvirtHost {
         },
         spec: host_spec(),
         status: LibvirtHostStatus::default(),
+    }
+}
+
+/// A running domain of 2 vCPUs and this memory in bytes, as a poll shows it; `uid`: of a Machine, or of nobody.
+pub(crate) fn running_domain(uid: Option<&str>, memory: u64) -> DomainSummary {
+    DomainSummary {
+        domain: DomainState {
+            uuid: uid.map(domain_uuid).unwrap_or_default(),
+            name: String::new(),
+            metadata: None,
+            state: State::Running,
+            reason: 0,
+            vcpus: 2,
+            memory,
+            persistent: true,
+        },
+        metadata: uid.map(|uid| DomainMetadata {
+            uid: uid.into(),
+            ..DomainMetadata::default()
+        }),
     }
 }
 

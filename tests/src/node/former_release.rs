@@ -49,11 +49,8 @@ impl FormerRelease {
         eprintln!("lab: building release 0.1.0, once");
         let started = Instant::now();
         let draft = tempfile::tempdir_in(&cache)?;
-        build(draft.path()).await?;
-        for unneeded in ["source", "target"] {
-            fs::remove_dir_all(draft.path().join(unneeded))?;
-        }
-        fs::rename(draft.path(), &folder)?;
+        let release = build(draft.path()).await?;
+        fs::rename(release, &folder)?;
         eprintln!("lab: built it in {} s", started.elapsed().as_secs());
         Ok(Ok(Self(folder)))
     }
@@ -85,10 +82,11 @@ async fn has_commit() -> Result<bool> {
     Ok(git.status().await?.success())
 }
 
-/// Writes the chart and both programs to this folder.
-async fn build(folder: &Path) -> Result<()> {
-    let (source, target) = (folder.join("source"), folder.join("target"));
+/// Builds in this folder. Returns a folder in it with the chart and both programs.
+async fn build(folder: &Path) -> Result<PathBuf> {
+    let [source, target, release] = ["source", "target", "release"].map(|name| folder.join(name));
     fs::create_dir(&source)?;
+    fs::create_dir(&release)?;
     let archive = folder.join("source.tar");
     let mut git = Command::new("git");
     git.args(["archive", "--output"])
@@ -108,10 +106,9 @@ async fn build(folder: &Path) -> Result<()> {
     command::stdout(&mut cargo).await?;
     for binary in [Binary::Webhook, Binary::Controller] {
         let built = target.join("debug").join(binary.name());
-        strip(&built, &folder.join(binary.name())).await?;
+        strip(&built, &release.join(binary.name())).await?;
     }
     let chart = source.join("manifests/charts/kubevirt-operator");
-    fs::rename(&chart, folder.join("chart")).with_context(|| chart.display().to_string())?;
-    fs::remove_file(&archive)?;
-    Ok(())
+    fs::rename(&chart, release.join("chart")).with_context(|| chart.display().to_string())?;
+    Ok(release)
 }

@@ -199,15 +199,15 @@ impl<K: Configuration> WatchedConfiguration<K> {
             return Ok(());
         };
         let owners = configuration.managed_fields();
-        let is_other =
-            |owner: &&ManagedFieldsEntry| owner.manager.as_deref() != Some(FIELD_MANAGER);
-        let mut others: Vec<_> = owners.iter().filter(is_other).cloned().collect();
-        if others.len() == owners.len() {
+        let is_ours = |owner: &&ManagedFieldsEntry| owner.manager.as_deref() == Some(FIELD_MANAGER);
+        if !owners.iter().any(|owner| is_ours(&owner)) {
             return Ok(());
         }
+        // An empty list would leave the owners as they are; one without a name removes them.
+        let nobody = ManagedFieldsEntry::default();
+        let mut others: Vec<_> = owners.iter().filter(|owner| !is_ours(owner)).collect();
         if others.is_empty() {
-            // An empty list would leave the owners as they are; this removes them.
-            others.push(ManagedFieldsEntry::default());
+            others.push(&nobody);
         }
         let patch = json!({"metadata": {
             "uid": configuration.uid(),

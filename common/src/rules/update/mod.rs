@@ -8,8 +8,8 @@
 //! ```
 //!
 //! `effects` is the table. `refused` also works on a spec that could be read only in part, so that its
-//! violations are reported together with those of form. `deleting` replaces them for a Machine that is being deleted. `warnings` and `kept` run only for an object that is accepted.
-//! `pending` returns the action of `status.pendingChanges`.
+//! violations are reported together with those of form. `deleting` replaces them for a Machine that is being deleted.
+//! `warnings` and `kept` run only for an object that is accepted. `pending` returns the action of `status.pendingChanges`.
 
 mod announced;
 pub(super) mod deleting;

@@ -2,7 +2,6 @@
 
 use common::api::status::LastMigration;
 use common::quantity::Bytes;
-use common::render::libvirt::DomainMetadata;
 use controller_core::caches::Caches;
 use controller_core::fixtures;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -12,9 +11,9 @@ use kube::runtime::watcher::Event;
 use super::room::bound_to;
 use super::*;
 use crate::access::fake::FakeLibvirt;
-use crate::access::{DomainState, Host, HostInfo, State, Target};
-use crate::environment::{block, host_object as host};
-use crate::snapshot::{DomainSummary, Snapshot};
+use crate::access::{Host, HostInfo, Target};
+use crate::environment::{block, host_object as host, running_domain};
+use crate::snapshot::Snapshot;
 
 fn resources(cpu: u32, gib: u64) -> HostResources {
     HostResources {
@@ -56,22 +55,7 @@ fn caches(uids: &[&str]) -> Caches {
 
 /// A host of 8 CPUs and 12Gi with a domain of 2 vCPUs and this memory for each Machine.
 fn snapshot(machines: &[(&str, u64)]) -> Snapshot {
-    let domain = |(uid, gib): &(&str, u64)| DomainSummary {
-        domain: DomainState {
-            uuid: domain_uuid(uid),
-            name: String::new(),
-            metadata: None,
-            state: State::Running,
-            reason: 0,
-            vcpus: 2,
-            memory: gib << 30,
-            persistent: true,
-        },
-        metadata: Some(DomainMetadata {
-            uid: (*uid).into(),
-            ..DomainMetadata::default()
-        }),
-    };
+    let domain = |(uid, gib): &(&str, u64)| running_domain(Some(uid), gib << 30);
     Snapshot {
         info: HostInfo {
             cpus: 8,
