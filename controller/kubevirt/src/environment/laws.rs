@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 
 use common::api::choice::ReclaimPolicy;
-use common::api::machine::Image;
+use common::api::machine::{CloudInit, Image};
 use common::api::status::MachineStatus;
+use common::catalog::KubevirtRow;
 use common::names;
+use common::render::CloudInitPlan;
 use controller_core::backend::{Backend, Growth};
 use controller_core::conditions::Fault;
-use controller_core::fixtures::{block, disk, existing_disk, machine};
+use controller_core::fixtures::{block, disk, existing_disk, machine, nic, pause};
 use controller_core::laws::{self, Environment, Refused};
 use controller_core::machine::{Block, Machine};
 use controller_core::objects::Meta as _;
@@ -50,6 +52,19 @@ impl Environment for FakeCluster {
 
     fn step(&mut self, step: &Step<'_, <KubeVirt as Backend>::Action>) -> Result<(), Refused> {
         FakeCluster::step(self, step)
+    }
+
+    const PARTS: &'static [&'static str] = &["kubevirt", "multus", "cdi", "secrets", "settings"];
+
+    fn set_readable(&mut self, part: &str, readable: bool) {
+        match part {
+            "kubevirt" => self.kubevirt = readable,
+            "multus" => self.multus = readable,
+            "cdi" => self.cdi = readable,
+            "secrets" => self.secrets_error = (!readable).then(|| "forbidden".into()),
+            "settings" => self.settings = readable.then(KubevirtRow::default),
+            other => unreachable!("{other} is no part"),
+        }
     }
 
     fn advance(&mut self) -> bool {
@@ -210,11 +225,19 @@ impl Environment for FakeCluster {
     }
 }
 
-/// A Machine with a disk that is deleted with it and one that is kept.
+/// A Machine with a disk that is deleted with it and one that is kept, a Secret for cloud-init, and a network.
 fn new() -> FakeCluster {
     let mut block = block();
     block.disks.push(disk("data", ReclaimPolicy::Retain));
-    FakeCluster::new(machine(block))
+    block.networks = vec![nic("eth0", Some("prod"))];
+    let mut machine = machine(block);
+    machine.cloud_init = CloudInitPlan::from(&CloudInit {
+        user_data: Some("#".repeat(4000)),
+        ..CloudInit::default()
+    });
+    let mut cluster = FakeCluster::new(machine);
+    cluster.add_network("prod", "br0");
+    cluster
 }
 
 #[test]
@@ -224,12 +247,28 @@ fn a_plan_is_empty_once_it_was_carried_out() {
 
 #[test]
 fn a_deletion_ends() {
-    laws::a_deletion_ends(new);
+    laws::a_deletion_ends(&[
+        &new,
+        &importing,
+        &waiting,
+        &existing,
+        &hanging,
+        &full,
+        &without_class,
+        &without_network,
+        &with_taken_claim,
+        &held,
+    ]);
 }
 
 #[test]
-fn a_stable_machine_reports_why_it_is_not_ready() {
-    laws::a_stable_machine_reports_why_it_is_not_ready(new);
+fn a_machine_that_waits_reports_why() {
+    laws::a_machine_that_waits_reports_why(&[&without_kubevirt, &paused, &protected]);
+}
+
+#[test]
+fn an_unreadable_part_costs_no_guest_and_no_volume() {
+    laws::an_unreadable_part_costs_no_guest_and_no_volume(new);
 }
 
 #[test]
@@ -274,6 +313,68 @@ fn waiting() -> FakeCluster {
     let mut block = machine.desired().expect("the Machine has a block").clone();
     block.cpu.cores = 1;
     machine.block = Block::Matching(Box::new(block));
+    cluster
+}
+
+/// A Machine whose image is downloaded without an end.
+fn hanging() -> FakeCluster {
+    let mut cluster = importing();
+    cluster.imports_hang = true;
+    cluster
+}
+
+/// A Machine for whose guest no node has room.
+fn full() -> FakeCluster {
+    let mut cluster = new();
+    cluster.is_full = true;
+    cluster
+}
+
+/// A Machine whose storage class was deleted after its admission.
+fn without_class() -> FakeCluster {
+    let mut cluster = new();
+    cluster.classes.clear();
+    cluster
+}
+
+/// A Machine whose network was deleted after its admission.
+fn without_network() -> FakeCluster {
+    let mut cluster = new();
+    cluster.networks.clear();
+    cluster
+}
+
+/// A Machine whose existing claim another VirtualMachine uses.
+fn with_taken_claim() -> FakeCluster {
+    let mut cluster = existing();
+    cluster.use_volume("old-disk");
+    cluster
+}
+
+/// A Machine that a quota keeps from being created.
+fn held() -> FakeCluster {
+    let mut cluster = new();
+    cluster.hold = Some(Fault::new("QuotaExceeded", "the quota is used up"));
+    cluster
+}
+
+/// A Machine of a cluster without KubeVirt, whose deletion waits because a VirtualMachine may be there.
+fn without_kubevirt() -> FakeCluster {
+    let mut cluster = new();
+    cluster.kubevirt = false;
+    cluster
+}
+
+fn paused() -> FakeCluster {
+    let mut cluster = new();
+    cluster.settle();
+    pause(cluster.machine_mut());
+    cluster
+}
+
+fn protected() -> FakeCluster {
+    let mut cluster = new();
+    cluster.machine_mut().is_protected = true;
     cluster
 }
 

@@ -1,8 +1,9 @@
 //! The laws that every backend obeys, over a host in memory.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use common::api::status::MachineStatus;
+use common::quantity::Bytes;
 use controller_core::backend::Growth;
 use controller_core::conditions::Fault;
 use controller_core::laws::{self, Refused};
@@ -43,6 +44,30 @@ impl laws::Environment for Environment {
 
     fn step(&mut self, step: &Step<'_, Action>) -> Result<(), Refused> {
         Environment::step(self, step).map_err(|_| Refused)
+    }
+
+    const PARTS: &'static [&'static str] = &["host", "pool", "another pool", "network", "secrets"];
+
+    fn set_readable(&mut self, part: &str, readable: bool) {
+        match part {
+            "host" => self.host.set_reachable(readable),
+            "pool" => self.host.state().pools.get_mut(POOL).unwrap().active = readable,
+            "another pool" => {
+                let active = readable;
+                let pool = FakePool {
+                    active,
+                    ..FakePool::of(1 << 30)
+                };
+                self.host.state().pools.insert("other".into(), pool);
+            }
+            "network" => {
+                let mut host = self.host.state();
+                host.networks.get_mut("default").unwrap().active = readable;
+            }
+            "secrets" if readable => self.contents = Ok(BTreeMap::new()),
+            "secrets" => self.contents = Err("secrets is forbidden".into()),
+            other => unreachable!("{other} is no part"),
+        }
     }
 
     /// Guests shut down as soon as it is requested: nothing changes on the host without a call.
@@ -199,13 +224,32 @@ fn a_plan_is_empty_once_it_was_carried_out() {
 }
 
 #[test]
-fn a_deletion_ends_from_any_point() {
-    laws::a_deletion_ends(rich);
+fn a_deletion_ends() {
+    laws::a_deletion_ends(&[
+        &rich,
+        &movable,
+        &deaf,
+        &without_pool_for_its_class,
+        &without_network,
+        &without_room,
+        &held,
+        &on_no_host,
+    ]);
 }
 
 #[test]
-fn a_stable_machine_reports_why_it_is_not_ready() {
-    laws::a_stable_machine_reports_why_it_is_not_ready(rich);
+fn a_machine_that_waits_reports_why() {
+    laws::a_machine_that_waits_reports_why(&[
+        &unreachable,
+        &under_maintenance,
+        &paused,
+        &protected,
+    ]);
+}
+
+#[test]
+fn an_unreadable_part_costs_no_guest_and_no_volume() {
+    laws::an_unreadable_part_costs_no_guest_and_no_volume(rich);
 }
 
 #[test]
@@ -228,6 +272,78 @@ fn movable() -> Environment {
     let mut block = block();
     block.power_state = PowerState::Stopped;
     Environment::new(block).with_other_host()
+}
+
+/// A Machine whose guest ignores requests to shut down.
+fn deaf() -> Environment {
+    let env = rich();
+    env.host.state().guest.acpi = false;
+    env
+}
+
+/// A Machine whose host has no pool for its storage class any more.
+fn without_pool_for_its_class() -> Environment {
+    let mut env = rich();
+    env.object.spec.storage = None;
+    env
+}
+
+/// A Machine whose network the host does not have.
+fn without_network() -> Environment {
+    let env = rich();
+    env.host.state().networks.clear();
+    env
+}
+
+/// A Machine that its host has no room for.
+fn without_room() -> Environment {
+    let mut env = rich();
+    env.room.memory = Bytes::mib(1);
+    env
+}
+
+/// A Machine that a quota keeps from being created.
+fn held() -> Environment {
+    let mut env = rich();
+    env.hold = Some(Fault::new("QuotaExceeded", "the quota is used up"));
+    env
+}
+
+/// A Machine that no host takes.
+fn on_no_host() -> Environment {
+    let mut env = rich();
+    env.object.spec.schedulable = Some(false);
+    env
+}
+
+/// A Machine whose host does not answer.
+fn unreachable() -> Environment {
+    let mut env = rich();
+    env.settle();
+    env.host.set_reachable(false);
+    env
+}
+
+/// A Machine whose host is in maintenance.
+fn under_maintenance() -> Environment {
+    let mut env = rich();
+    env.settle();
+    env.object.spec.maintenance = Some(true);
+    env.host.is_switched_off(domain_uuid(UID));
+    env
+}
+
+fn paused() -> Environment {
+    let mut env = rich();
+    env.settle();
+    pause(env.machine_mut());
+    env
+}
+
+fn protected() -> Environment {
+    let mut env = rich();
+    env.machine_mut().is_protected = true;
+    env
 }
 
 #[test]
