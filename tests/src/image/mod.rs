@@ -10,10 +10,12 @@ mod architecture;
 mod archive;
 mod files;
 mod product;
+mod readers;
 mod reference;
 
 pub use architecture::Architecture;
 pub use archive::Image;
 pub use files::Files;
 pub use product::{BASE_FILES, BASE_LIBRARIES, Revision, USER, build_release, components, product};
+pub use readers::{podman, skopeo};
 pub use reference::Reference;

@@ -2,6 +2,8 @@
 //! `tests/lab image`, which has the same files.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod readers;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
