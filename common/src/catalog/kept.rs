@@ -9,7 +9,8 @@
 use std::collections::BTreeMap;
 
 use super::claims::Claims;
-use super::machines::{MachineName, MachineRow, Machines};
+use super::machine_row::{MachineName, MachineRow};
+use super::machines::Machines;
 use super::usage::{Usage, amount};
 use crate::api::choice::Backend;
 use crate::api::left_volumes::KeptVolume;

@@ -19,6 +19,7 @@ mod ipam;
 mod kept;
 mod kubevirt;
 mod kubevirt_needs;
+mod machine_row;
 mod machines;
 mod nodes;
 mod policies;
@@ -44,8 +45,9 @@ pub use self::kubevirt::{
     Lacking, OLDEST_KUBEVIRT, Release, VIDEO_CONFIG,
 };
 pub use self::kubevirt_needs::{KubevirtNeeds, KubevirtSetting};
-pub(crate) use self::machines::volume_key;
-pub use self::machines::{Card, ClaimUser, MachineName, MachineRow, Machines, OtherCard};
+pub(crate) use self::machine_row::volume_key;
+pub use self::machine_row::{Card, ClaimUser, MachineName, MachineRow, OtherCard};
+pub use self::machines::Machines;
 pub use self::nodes::{NodeNeed, NodeRow};
 pub use self::policies::{Bridge, Labels, Limits, Policy, Quota, policies_of, vlan_range};
 pub use self::segments::Segment;

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
+use crate::api::choice::Backend;
 
 const A: Mac = Mac::new([2, 0, 0, 0, 0, 0xa]);
 const B: Mac = Mac::new([2, 0, 0, 0, 0, 0xb]);
@@ -97,10 +98,8 @@ fn a_forged_amount_is_gone_from_the_sum_when_its_machine_is() {
         ..Usage::default()
     });
     for (name, amount) in [("a", 2), ("b", u64::MAX), ("c", u64::MAX)] {
-        let row = MachineRow {
-            usage: cpu(amount),
-            ..MachineRow::default()
-        };
+        let mut row = MachineRow::default();
+        row.usage = cpu(amount);
         machines.insert(machine("prod", name), row);
     }
     assert_eq!(machines.usage("prod"), cpu(u64::MAX));

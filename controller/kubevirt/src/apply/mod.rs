@@ -15,15 +15,13 @@ pub(crate) mod claim_user;
 pub(crate) mod live;
 pub(crate) mod preconditions;
 mod restored;
+mod secret;
 #[cfg(test)]
 mod tests;
 mod update;
 
 use common::names;
 use common::render::kubevirt::types;
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
@@ -35,6 +33,7 @@ pub(crate) use self::answer::unanswered;
 use self::live::find;
 use self::preconditions::check;
 use self::restored::Before;
+use self::secret::{encoded, secret_patch};
 use crate::objects::{Attachment, Claim, DataVolume, GuestMigration, Instance, VirtualMachine};
 use crate::plan::action::{ClaimPatch, Exact, ProtectedKind, Protection};
 use crate::plan::{Action, REFUSED};
@@ -404,60 +403,4 @@ fn explained(action: &Action, failed: Failed) -> Failed {
 
 fn still_there(kind: &str, name: &str) -> ApiError {
     ApiError::StaleCache(format!("{kind} {name} is still there"))
-}
-
-/// The Secret in the API server's form.
-fn encoded(desired: &types::Secret) -> core::Secret {
-    let metadata = &desired.metadata;
-    let owners = metadata
-        .owner_references
-        .iter()
-        .map(|owner| OwnerReference {
-            api_version: owner.api_version.clone(),
-            kind: owner.kind.clone(),
-            name: owner.name.clone(),
-            uid: owner.uid.clone(),
-            controller: Some(owner.controller),
-            block_owner_deletion: None,
-        });
-    let data = desired.data.iter();
-    core::Secret {
-        metadata: ObjectMeta {
-            name: Some(metadata.name.clone()),
-            namespace: Some(metadata.namespace.clone()),
-            uid: metadata.uid.clone(),
-            labels: Some(metadata.labels.clone()),
-            annotations: Some(metadata.annotations.clone()),
-            owner_references: Some(owners.collect()),
-            ..ObjectMeta::default()
-        },
-        data: Some(
-            data.map(|(key, content)| (key.clone(), ByteString(content.clone())))
-                .collect(),
-        ),
-        ..core::Secret::default()
-    }
-}
-
-/// Every key that a Secret of ours can have. The patch removes those that are not desired.
-const SECRET_KEYS: [&str; 5] = [
-    "userdata",
-    "networkdata",
-    "user-data",
-    "network-config",
-    "meta-data",
-];
-
-fn secret_patch(desired: &types::Secret) -> serde_json::Value {
-    let mut data: serde_json::Map<_, _> = SECRET_KEYS
-        .iter()
-        .map(|key| ((*key).to_owned(), serde_json::Value::Null))
-        .collect();
-    for (key, content) in &desired.data {
-        data.insert(key.clone(), json!(ByteString(content.clone())));
-    }
-    json!({
-        "metadata": {"uid": desired.metadata.uid, "annotations": desired.metadata.annotations},
-        "data": data,
-    })
 }
