@@ -73,7 +73,7 @@ pub struct Args {
     pub cloud_init_schema: Option<Arc<CloudInitSchema>>,
 
     /// Time for which reviews are still served after a signal to end, until every API server has been
-    /// informed that this replica is not ready.
+    /// informed that this replica is not ready. In its second half every response closes its connection.
     #[arg(long, env = "DRAIN_DELAY", default_value = "10s")]
     pub drain_delay: GoDuration,
 

@@ -1,6 +1,7 @@
 //! The program: starts every task, waits for a signal, shuts down.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use common::MissingNetworks as Missing;
@@ -70,11 +71,16 @@ pub async fn run(args: Args, log: LogControl) -> anyhow::Result<()> {
         verifier,
     );
     let closing = Closing::new();
+    let (open, announced) = divided(args.drain_delay.0);
+    let limits = Limits {
+        announced,
+        ..Limits::default()
+    };
     let mut server = tokio::spawn(server::serve(
         listener,
         tls.context("cannot set up TLS")?,
         router::router(&Arc::new(handler)),
-        Limits::default(),
+        limits,
         closing.clone(),
     ));
     serving.met();
@@ -91,7 +97,7 @@ pub async fn run(args: Args, log: LogControl) -> anyhow::Result<()> {
 
     serving.missing("shutting down");
     let shutdown = async {
-        sleep(args.drain_delay.0).await;
+        sleep(open).await;
         closing.cancel();
         (&mut server).await
     };
@@ -105,6 +111,19 @@ pub async fn run(args: Args, log: LogControl) -> anyhow::Result<()> {
     }
     tracing::info!("ended");
     Ok(())
+}
+
+/// Shortest time in which responses have `Connection: close`.
+const ANNOUNCED_MIN: Duration = Duration::from_secs(1);
+
+/// The times after a signal to end in which connections stay open, and in which every response closes its own.
+///
+/// API servers keep many idle connections and send the next request over the one that was used last. A request that is sent
+/// just when this side closes the connection is lost, so half of the delay is for the clients to close them: one second
+/// is too short for that if both sides wait for a processor.
+fn divided(drain_delay: Duration) -> (Duration, Duration) {
+    let announced = (drain_delay / 2).max(ANNOUNCED_MIN);
+    (drain_delay.saturating_sub(announced), announced)
 }
 
 /// Raises the soft limit of file descriptors to the hard limit. Each connection needs a descriptor,
@@ -155,5 +174,18 @@ fn admission_settings(args: &Args) -> Settings {
         },
         max_vcpus: args.max_vcpus,
         cloud_init_schema: args.cloud_init_schema.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn responses_close_their_connections_in_the_second_half_of_the_drain_delay() {
+        for (delay, open, announced) in [(0, 0, 1), (1, 0, 1), (2, 1, 1), (10, 5, 5)] {
+            let [delay, open, announced] = [delay, open, announced].map(Duration::from_secs);
+            assert_eq!(divided(delay), (open, announced));
+        }
     }
 }

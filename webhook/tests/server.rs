@@ -35,6 +35,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 fn limits() -> Limits {
     Limits {
         closing: SHORT,
+        announced: SHORT,
         ..Limits::default()
     }
 }

@@ -62,9 +62,11 @@ pub struct Limits {
     pub idle: Duration,
     /// How long a response waits for a client that does not read.
     pub write: Duration,
+    /// How long a connection is kept whose client may be about to send its first request, or to read why it is rejected.
+    pub closing: Duration,
     /// Shutdown, first part: for this long responses have `Connection: close` before idle connections
     /// are closed.
-    pub closing: Duration,
+    pub announced: Duration,
     /// Shutdown, second part: for this long pending requests are answered. A review takes 1 s at most.
     pub drain: Duration,
 }
@@ -79,6 +81,7 @@ impl Default for Limits {
             idle: Duration::from_secs(150),
             write: Duration::from_secs(10),
             closing: Duration::from_secs(1),
+            announced: Duration::from_secs(5),
             drain: Duration::from_secs(5),
         }
     }
@@ -136,7 +139,7 @@ pub async fn serve(
     let announce_close = async {
         closing.cancelled().await;
         server.closing.store(true, Ordering::Relaxed);
-        sleep(limits.closing).await;
+        sleep(limits.announced).await;
     };
     tokio::select! {
         () = announce_close => {}

@@ -183,6 +183,7 @@ mod tests {
         idle: Duration::from_secs(150),
         write: Duration::from_secs(10),
         closing: Duration::ZERO,
+        announced: Duration::ZERO,
         drain: Duration::ZERO,
     };
 
