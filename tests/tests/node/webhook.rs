@@ -77,6 +77,7 @@ pub(crate) async fn survives_disruptions(cluster: &mut Cluster) {
     for (_, error) in &calls.failed {
         let is_broken = [
             "EOF",
+            "broken pipe",
             "connection refused",
             "connection reset",
             "connection lost",
