@@ -27,7 +27,7 @@ pub enum CrdCoverage {
     All,
     /// The part that does not depend on a template or a setting, in the usual spelling.
     Some,
-    /// Nothing: the rule depends on other objects, on metadata, on what a spec resolves to or on the
+    /// Nothing: the rule depends on other objects, on labels or annotations, on what a spec resolves to or on the
     /// content of a text.
     Nothing,
 }

@@ -60,6 +60,8 @@ fn every_accepted_case_has_the_block_of_its_snapshot() {
     let files = fs::read_dir(path("tests/cases/blocks")).unwrap();
     let files: BTreeSet<_> = files
         .map(|file| file.unwrap().file_name().into_string().unwrap())
+        // Beside a snapshot that differs, insta writes the new one.
+        .filter(|name| !name.ends_with(".snap.new"))
         .collect();
     assert_eq!(files, written, "files without a family");
     println!("{count} blocks of tables");

@@ -15,8 +15,8 @@ use serde_json::json;
 
 use crate::{RELEASE, blocks, chart, page, release::Release};
 
-/// Commands that cannot run here: there is no container engine, no registry and no node on which a rollout could finish,
-/// the name of a Machine is a placeholder, and a release build takes minutes.
+/// Commands that cannot run here: there is no container engine, no registry and no node on which a rollout could finish (the
+/// suite `node` runs these), the name of a Machine is a placeholder, and a release build takes minutes.
 const NOT_RUN: [&str; 9] = [
     "docker build --build-arg GIT_COMMIT=$(git rev-parse HEAD) --tag registry.example.com/kubevirt-operator:v0.1.0 .",
     "docker push registry.example.com/kubevirt-operator:v0.1.0",

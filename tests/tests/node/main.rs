@@ -25,11 +25,13 @@ use lab::{
 /// five, or more on a busy machine.
 const LIMIT: Duration = Duration::from_mins(40);
 
-/// Runs the test of this name in namespaces of its own, with a cluster in which the chart is installed with these values.
+/// Runs the test of this name in namespaces of its own, with a cluster in which the chart is installed with these values and
+/// answers writes.
 fn on_a_node(name: &str, values: &[&str], test: impl AsyncFnOnce(&mut Cluster)) {
     on_an_empty_node(name, async |cluster| {
         let installed = cluster.install(node::IMAGE_VERSIONS[0], values).await;
         installed.unwrap();
+        calls::until_answered(&cluster.lab).await;
         test(cluster).await;
     });
 }

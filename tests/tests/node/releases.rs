@@ -5,9 +5,9 @@ use std::fs;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::ListParams};
 use lab::{
-    Binary,
+    Binary, OPERATOR_NAMESPACE,
     node::{self, Cluster, IMAGE, IMAGE_VERSIONS},
-    wait,
+    pages, wait,
 };
 
 use crate::{calls, pods::all_ready};
@@ -75,11 +75,35 @@ pub(crate) async fn are_upgraded_rolled_back_and_removed(cluster: &mut Cluster) 
     .await;
     calls.all_answered("upgrade and rollback");
 
+    let calls = calls::during(&here.lab, async {
+        here.install(IMAGE_VERSIONS[1], &[]).await.unwrap();
+        run_image(here, IMAGE_VERSIONS[1]).await;
+        undo(here).await;
+        run_image(here, IMAGE_VERSIONS[0]).await;
+    })
+    .await;
+    calls.all_answered("upgrade and undone rollouts");
+
     let uninstall = ["uninstall", "kubevirt-operator", "--wait", "--timeout=110s"];
     here.helm(&uninstall).await.unwrap();
     have_processes([0, 0]).await;
     let machine = lab::reviews::machine("unreviewed", &serde_json::json!({"template": "small"}));
     here.lab.apply(&machine).await.unwrap();
+}
+
+/// Runs the commands of docs/upgrade.md for an installation with kustomize. To the Deployments it is the same.
+async fn undo(cluster: &Cluster) {
+    let page = pages::page("upgrade").unwrap();
+    let start = format!("kubectl -n {OPERATOR_NAMESPACE} ");
+    let commands = page.lines().filter_map(|line| line.strip_prefix(&start));
+    let commands: Vec<_> = commands
+        .filter(|it| it.starts_with("rollout undo"))
+        .collect();
+    assert_eq!(commands.len(), 2);
+    for command in commands {
+        let words: Vec<_> = command.split(' ').collect();
+        cluster.kubectl(&words).await.unwrap();
+    }
 }
 
 /// Goes back to the release before, which had the first image.

@@ -81,7 +81,7 @@ fn crd_coverage(page: &mut String) {
         ),
         (
             CrdCoverage::Nothing,
-            "nothing: the rule depends on other objects, on metadata, on the resolved values or on the content of a text",
+            "nothing: the rule depends on other objects, on labels or annotations, on the resolved values or on the content of a text",
         ),
     ] {
         let codes = codes()
