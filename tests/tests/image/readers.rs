@@ -50,7 +50,7 @@ impl Archive {
     }
 }
 
-fn run(program: &Path, arguments: &[&str]) -> Output {
+fn run(program: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(program);
     command.args(arguments).output().unwrap()
 }
@@ -63,10 +63,9 @@ fn ok(output: Output) -> String {
 
 #[tokio::test]
 async fn skopeo_copies_the_archive_with_its_digest() {
-    let skopeo = match skopeo().await.unwrap() {
-        Ok(path) => path,
-        Err(missing) => return lab::skip(missing),
-    };
+    if let Err(missing) = skopeo().await.unwrap() {
+        return lab::skip(missing);
+    }
     let archive = Archive::write();
     let copied = archive.folder.path().join("copied");
     let copy = |from: &Path, tag: &str| {
@@ -74,7 +73,7 @@ async fn skopeo_copies_the_archive_with_its_digest() {
         let to = format!("dir:{}", copied.display());
         let whatever_the_policy = "--insecure-policy";
         run(
-            &skopeo,
+            "skopeo",
             &[
                 whatever_the_policy,
                 "copy",
@@ -88,7 +87,7 @@ async fn skopeo_copies_the_archive_with_its_digest() {
     ok(copy(&archive.path, "v1"));
     let inspected = format!("dir:{}", copied.display());
     let digest = ok(run(
-        &skopeo,
+        "skopeo",
         &["inspect", "--format", "{{.Digest}}", &inspected],
     ));
     assert_eq!(digest.trim(), archive.digest);
@@ -103,10 +102,9 @@ async fn skopeo_copies_the_archive_with_its_digest() {
 
 #[test]
 fn podman_loads_the_archive_under_its_name() {
-    let podman = match podman() {
-        Ok(path) => path,
-        Err(missing) => return lab::skip(missing),
-    };
+    if let Err(missing) = podman() {
+        return lab::skip(missing);
+    }
     let archive = Archive::write();
     // A storage of its own: the images of this machine stay as they are.
     let [root, state] = ["root", "state"].map(|name| {
@@ -122,7 +120,7 @@ fn podman_loads_the_archive_under_its_name() {
             "--storage-driver",
             "vfs",
         ];
-        run(&podman, &[&own, arguments].concat())
+        run("podman", &[&own, arguments].concat())
     };
     ok(with_storage(&[
         "load",
