@@ -34,7 +34,7 @@ pub use preconditions::{
 };
 pub use waiting::{
     a_deletion_ends, a_machine_that_waits_reports_why,
-    an_unreadable_part_costs_no_guest_and_no_volume,
+    an_unreadable_part_costs_no_guest_and_no_volume, held, paused, protected,
 };
 
 /// More passes than any environment needs from any point until nothing changes any more.
@@ -199,6 +199,10 @@ fn settle<E: Environment>(environment: &mut E) -> usize {
         changes = passed.changes;
     }
     panic!("still changing after {PASSES_MAX} passes: {changes:?}");
+}
+
+fn quota_used_up() -> Fault {
+    Fault::new("QuotaExceeded", "the quota is used up")
 }
 
 fn edit<E: Environment>(environment: &mut E, change: impl FnOnce(&mut Normalized)) {

@@ -4,8 +4,7 @@ use common::api::choice::PowerState;
 use common::names;
 use common::quantity::Bytes;
 
-use super::{Environment, edit, settle};
-use crate::conditions::Fault;
+use super::{Environment, edit, quota_used_up, settle};
 use crate::fixtures::annotate;
 
 /// A Machine whose growth is held is stopped, started and restarted as its user wants, and gets no more vCPUs, memory or
@@ -19,8 +18,7 @@ pub fn a_machine_whose_growth_is_held_is_switched_and_does_not_grow<E: Environme
     settle(&mut environment);
     let (first, resources) = (environment.guest(), environment.resources());
     assert!(first.is_some(), "the guest of this law runs");
-    let why = Fault::new("QuotaExceeded", "the quota is used up");
-    environment.set_hold(Some(why));
+    environment.set_hold(Some(quota_used_up()));
     edit(&mut environment, |block| {
         block.cpu.cores += 2;
         for size in [

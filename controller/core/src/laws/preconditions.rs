@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use common::api::choice::PowerState;
 use common::names;
 
-use super::{Environment, PASSES_MAX, Refused, edit, plan, run, settle};
+use super::{Environment, PASSES_MAX, Refused, edit, plan, quota_used_up, run, settle};
 use crate::backend::Act as _;
-use crate::conditions::Fault;
 use crate::fixtures::annotate;
 use crate::plan::Step;
 use crate::preconditions::{Effect, Precondition};
@@ -91,7 +90,7 @@ impl Change {
                 annotate(environment.machine_mut(), key, "now");
             }
             Self::HeldGrowthAndStop => {
-                environment.set_hold(Some(Fault::new("QuotaExceeded", "the quota is used up")));
+                environment.set_hold(Some(quota_used_up()));
                 edit(environment, |block| {
                     block.cpu.cores += 2;
                     block.power_state = PowerState::Stopped;

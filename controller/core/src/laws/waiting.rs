@@ -1,7 +1,10 @@
 //! What a Machine waits for has an end or a reason.
 
-use super::{Environment, PASSES_MAX, pass, run, settle};
+use std::collections::BTreeSet;
+
+use super::{Environment, PASSES_MAX, pass, quota_used_up, run, settle};
 use crate::conditions::ready;
+use crate::fixtures::pause;
 
 /// Passes in a row, 10 s each, after which a Machine waits for something else than time: a guest that ignores requests to
 /// shut down is ended after 60 s.
@@ -36,6 +39,11 @@ fn wait_with_reason<E: Environment>(environment: &mut E) -> usize {
     panic!("still changing after {PASSES_MAX} passes: {changes:?}");
 }
 
+fn is_ready<E: Environment>(environment: &E) -> bool {
+    let machine = environment.machine();
+    machine.is_some_and(|it| matches!(ready(&it.status), Some(("True", _))))
+}
+
 /// This environment, with the Machine deleted after any number of passes, and run until it waits or is gone.
 fn deleted_after_each_pass<E: Environment>(
     new: &dyn Fn() -> E,
@@ -65,48 +73,106 @@ pub fn a_deletion_ends<E: Environment>(all: &[&dyn Fn() -> E]) {
     }
 }
 
-/// A Machine for which a pass changes nothing is ready, or `Ready` has a message. Also while it is deleted, and while it
-/// waits for a while only.
+/// The environments of [`a_machine_that_waits_reports_why`] that any backend has: the Machine's growth is held.
+pub fn held<E: Environment>(new: impl Fn() -> E) -> impl Fn() -> E {
+    move || {
+        let mut environment = new();
+        environment.set_hold(Some(quota_used_up()));
+        environment
+    }
+}
+
+/// The Machine was paused after it ran.
+pub fn paused<E: Environment>(new: impl Fn() -> E) -> impl Fn() -> E {
+    move || {
+        let mut environment = new();
+        settle(&mut environment);
+        pause(environment.machine_mut());
+        environment
+    }
+}
+
+/// The Machine is protected from deletion.
+pub fn protected<E: Environment>(new: impl Fn() -> E) -> impl Fn() -> E {
+    move || {
+        let mut environment = new();
+        environment.machine_mut().is_protected = true;
+        environment
+    }
+}
+
+/// A Machine that waits, or whose deletion does, has the cause in `Ready`.
 ///
 /// # Panics
-/// If the law does not hold.
+/// If the law does not hold, or a Machine waits for nothing.
 pub fn a_machine_that_waits_reports_why<E: Environment>(all: &[&dyn Fn() -> E]) {
-    for new in all {
-        let tried = deleted_after_each_pass(*new).count();
-        assert!(tried > 0);
+    for (number, new) in all.iter().enumerate() {
+        let waits = |it: &E| it.machine().is_some() && !is_ready(it);
+        let mut environment = new();
+        wait_with_reason(&mut environment);
+        let deleted = deleted_after_each_pass(*new).filter(|(_, it)| waits(it));
+        let waiting = deleted.count() + usize::from(waits(&environment));
+        assert!(waiting > 0, "environment {number} waits for nothing");
     }
 }
 
 /// While a part of the observation cannot be read, a guest runs on, no volume of a Machine that stays is lost, and the
-/// Machine is ready or says why not. Once the part is read again, a Machine is ready, and one that was deleted is gone.
+/// Machine is ready or says why not. Once the part is read again, a Machine is ready, and one that was deleted is gone. Each
+/// part matters to one of the environments at least.
 ///
 /// # Panics
 /// If the law does not hold.
-pub fn an_unreadable_part_costs_no_guest_and_no_volume<E: Environment>(new: impl Fn() -> E) {
-    let last = settle(&mut new());
-    for (part, passes) in E::PARTS
-        .iter()
-        .flat_map(|part| (0..=last).map(move |passes| (part, passes)))
-    {
-        let what = format!("{part} is unreadable after {passes} passes");
+pub fn an_unreadable_part_costs_no_guest_and_no_volume<E: Environment>(all: &[&dyn Fn() -> E]) {
+    let mut noticed = BTreeSet::new();
+    for new in all {
         let mut environment = new();
-        run(&mut environment, passes);
-        let (guest, volumes) = (environment.guest(), environment.volumes());
-        environment.set_readable(part, false);
-        wait_with_reason(&mut environment);
-        assert!(guest.is_none() || environment.guest() == guest, "{what}");
-        assert!(environment.volumes().is_superset(&volumes), "{what}");
-        environment.set_readable(part, true);
-        settle(&mut environment);
-        let status = &environment.machine().expect("the Machine exists").status;
-        let (value, reason) = ready(status).expect("the Machine has the condition Ready");
-        assert_eq!(value, "True", "{what}: {reason}");
-
-        environment.set_readable(part, false);
+        let last = settle(&mut environment);
         environment.delete_machine();
-        wait_with_reason(&mut environment);
-        environment.set_readable(part, true);
         settle(&mut environment);
-        assert!(environment.machine().is_none(), "{what}, and deleted");
+        let left = environment.volumes();
+        for (part, passes) in E::PARTS
+            .iter()
+            .flat_map(|part| (0..=last).map(move |passes| (*part, passes)))
+        {
+            if without_part(*new, part, passes, &left) {
+                noticed.insert(part);
+            }
+        }
     }
+    for part in E::PARTS {
+        assert!(noticed.contains(part), "{part} matters to nothing");
+    }
+}
+
+/// Returns whether the Machine noticed that the part was unreadable. `left`: the volumes of a Machine that was deleted while
+/// everything could be read.
+fn without_part<E: Environment>(
+    new: &dyn Fn() -> E,
+    part: &str,
+    passes: usize,
+    left: &BTreeSet<String>,
+) -> bool {
+    let what = format!("{part} is unreadable after {passes} passes");
+    let mut environment = new();
+    run(&mut environment, passes);
+    let (guest, volumes) = (environment.guest(), environment.volumes());
+    environment.set_readable(part, false);
+    wait_with_reason(&mut environment);
+    let waits = !is_ready(&environment);
+    assert!(guest.is_none() || environment.guest() == guest, "{what}");
+    assert!(environment.volumes().is_superset(&volumes), "{what}");
+    environment.set_readable(part, true);
+    settle(&mut environment);
+    let status = &environment.machine().expect("the Machine exists").status;
+    let (value, reason) = ready(status).expect("the Machine has the condition Ready");
+    assert_eq!(value, "True", "{what}: {reason}");
+
+    environment.set_readable(part, false);
+    environment.delete_machine();
+    wait_with_reason(&mut environment);
+    let keeps = environment.machine().is_some() || environment.volumes() != *left;
+    environment.set_readable(part, true);
+    settle(&mut environment);
+    assert!(environment.machine().is_none(), "{what}, and deleted");
+    waits || keeps
 }

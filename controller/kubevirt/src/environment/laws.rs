@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 
 use common::api::choice::ReclaimPolicy;
-use common::api::machine::{CloudInit, Image};
+use common::api::machine::{CloudInit, Image, SecretKeyRef};
 use common::api::status::MachineStatus;
-use common::catalog::KubevirtRow;
 use common::names;
-use common::render::CloudInitPlan;
+use common::render::{CloudInitPlan, SecretKey};
 use controller_core::backend::{Backend, Growth};
 use controller_core::conditions::Fault;
-use controller_core::fixtures::{block, disk, existing_disk, machine, nic, pause};
+use controller_core::fixtures::{block, disk, existing_disk, machine, nic};
 use controller_core::laws::{self, Environment, Refused};
 use controller_core::machine::{Block, Machine};
 use controller_core::objects::Meta as _;
@@ -54,7 +53,7 @@ impl Environment for FakeCluster {
         FakeCluster::step(self, step)
     }
 
-    const PARTS: &'static [&'static str] = &["kubevirt", "multus", "cdi", "secrets", "settings"];
+    const PARTS: &'static [&'static str] = &["kubevirt", "multus", "cdi", "secrets"];
 
     fn set_readable(&mut self, part: &str, readable: bool) {
         match part {
@@ -62,7 +61,6 @@ impl Environment for FakeCluster {
             "multus" => self.multus = readable,
             "cdi" => self.cdi = readable,
             "secrets" => self.secrets_error = (!readable).then(|| "forbidden".into()),
-            "settings" => self.settings = readable.then(KubevirtRow::default),
             other => unreachable!("{other} is no part"),
         }
     }
@@ -257,18 +255,28 @@ fn a_deletion_ends() {
         &without_class,
         &without_network,
         &with_taken_claim,
-        &held,
+        &laws::held(new),
     ]);
 }
 
 #[test]
 fn a_machine_that_waits_reports_why() {
-    laws::a_machine_that_waits_reports_why(&[&without_kubevirt, &paused, &protected]);
+    laws::a_machine_that_waits_reports_why(&[
+        &hanging,
+        &full,
+        &without_class,
+        &without_network,
+        &with_taken_claim,
+        &without_kubevirt,
+        &laws::held(new),
+        &laws::paused(new),
+        &laws::protected(new),
+    ]);
 }
 
 #[test]
 fn an_unreadable_part_costs_no_guest_and_no_volume() {
-    laws::an_unreadable_part_costs_no_guest_and_no_volume(new);
+    laws::an_unreadable_part_costs_no_guest_and_no_volume(&[&new, &importing, &with_secret]);
 }
 
 #[test]
@@ -289,6 +297,22 @@ fn importing() -> FakeCluster {
         ..Image::default()
     });
     FakeCluster::new(machine(block))
+}
+
+/// A Machine whose user data is in a Secret of the user.
+fn with_secret() -> FakeCluster {
+    let mut cluster = new();
+    let (name, key) = ("mine", "userdata");
+    cluster.machine_mut().cloud_init = CloudInitPlan::from(&CloudInit {
+        secret_ref: Some(SecretKeyRef {
+            name: Some(name.into()),
+            key: Some(key.into()),
+        }),
+        ..CloudInit::default()
+    });
+    let (name, key) = (name.into(), key.into());
+    cluster.write_secret(&SecretKey { name, key }, "#cloud-config");
+    cluster
 }
 
 /// A Machine with a disk on an existing claim.
@@ -351,30 +375,10 @@ fn with_taken_claim() -> FakeCluster {
     cluster
 }
 
-/// A Machine that a quota keeps from being created.
-fn held() -> FakeCluster {
-    let mut cluster = new();
-    cluster.hold = Some(Fault::new("QuotaExceeded", "the quota is used up"));
-    cluster
-}
-
 /// A Machine of a cluster without KubeVirt, whose deletion waits because a VirtualMachine may be there.
 fn without_kubevirt() -> FakeCluster {
     let mut cluster = new();
     cluster.kubevirt = false;
-    cluster
-}
-
-fn paused() -> FakeCluster {
-    let mut cluster = new();
-    cluster.settle();
-    pause(cluster.machine_mut());
-    cluster
-}
-
-fn protected() -> FakeCluster {
-    let mut cluster = new();
-    cluster.machine_mut().is_protected = true;
     cluster
 }
 

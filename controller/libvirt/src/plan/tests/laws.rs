@@ -232,7 +232,7 @@ fn a_deletion_ends() {
         &without_pool_for_its_class,
         &without_network,
         &without_room,
-        &held,
+        &laws::held(rich),
         &on_no_host,
     ]);
 }
@@ -240,16 +240,21 @@ fn a_deletion_ends() {
 #[test]
 fn a_machine_that_waits_reports_why() {
     laws::a_machine_that_waits_reports_why(&[
+        &without_pool_for_its_class,
+        &without_network,
+        &without_room,
+        &on_no_host,
         &unreachable,
         &under_maintenance,
-        &paused,
-        &protected,
+        &laws::held(rich),
+        &laws::paused(rich),
+        &laws::protected(rich),
     ]);
 }
 
 #[test]
 fn an_unreadable_part_costs_no_guest_and_no_volume() {
-    laws::an_unreadable_part_costs_no_guest_and_no_volume(rich);
+    laws::an_unreadable_part_costs_no_guest_and_no_volume(&[&rich]);
 }
 
 #[test]
@@ -302,13 +307,6 @@ fn without_room() -> Environment {
     env
 }
 
-/// A Machine that a quota keeps from being created.
-fn held() -> Environment {
-    let mut env = rich();
-    env.hold = Some(Fault::new("QuotaExceeded", "the quota is used up"));
-    env
-}
-
 /// A Machine that no host takes.
 fn on_no_host() -> Environment {
     let mut env = rich();
@@ -330,19 +328,6 @@ fn under_maintenance() -> Environment {
     env.settle();
     env.object.spec.maintenance = Some(true);
     env.host.is_switched_off(domain_uuid(UID));
-    env
-}
-
-fn paused() -> Environment {
-    let mut env = rich();
-    env.settle();
-    pause(env.machine_mut());
-    env
-}
-
-fn protected() -> Environment {
-    let mut env = rich();
-    env.machine_mut().is_protected = true;
     env
 }
 
