@@ -170,6 +170,15 @@ async fn a_release_is_upgraded_uninstalled_and_installed_again() {
     }
     webhook.ready().await.unwrap();
 
+    // Without leader election and back: the API server allows no part of the other strategy.
+    for (elects, strategy) in [("false", "Recreate"), ("true", "RollingUpdate")] {
+        let elects = format!("--set=controller.leaderElection={elects}");
+        let upgrade = ["upgrade", RELEASE, &chart, "--reuse-values", &elects];
+        it.helm(&upgrade).await.ok().unwrap();
+        let deployment = it.get("deployment", Binary::Controller.account()).await;
+        assert_eq!(deployment["spec"]["strategy"]["type"], strategy);
+    }
+
     // Machines go through the webhook by its Service, under the name in its certificate.
     let mut controller = it.start(Binary::Controller).await;
     controller.ready().await.unwrap();

@@ -169,6 +169,34 @@ async fn an_invalid_chart_value_is_refused_with_its_path() {
     }
 }
 
+/// A replica is not killed while it answers.
+#[tokio::test]
+async fn a_grace_period_that_is_shorter_than_the_drain_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let helm = tools::helm_alone(home.path()).await.unwrap();
+    let with = async |delay: &str, grace: u32| {
+        let values =
+            format!("webhook.drainDelay={delay},webhook.terminationGracePeriodSeconds={grace}");
+        let chart = chart();
+        let output = helm.run(&["template", &chart, "--set", &values]).await;
+        output.unwrap()
+    };
+    for (delay, least) in [("10s", 20), ("1m500ms", 71), ("0.5h", 1810), ("10us", 11)] {
+        with(delay, least).await.ok().unwrap();
+        let answer = with(delay, least - 1).await.refused().unwrap();
+        for part in [
+            &format!(
+                "webhook.terminationGracePeriodSeconds: {} is less",
+                least - 1
+            ),
+            &format!("webhook.drainDelay ({delay})"),
+            &format!("set it to {least} or more"),
+        ] {
+            assert!(answer.contains(part), "{answer}");
+        }
+    }
+}
+
 /// The environment variables that `--help` of a program lists, with their defaults.
 async fn known(binary: Binary) -> BTreeMap<String, Option<String>> {
     let path = binary.path().await.unwrap();

@@ -65,3 +65,14 @@ machine-webhook-tls
 {{ .Values.webhook.certificates.secretName }}
 {{- end -}}
 {{- end }}
+
+{{- /* A duration such as 1m30s in seconds. */}}
+{{- define "kubevirt-operator.seconds" -}}
+{{- $units := dict "h" 3600.0 "m" 60.0 "s" 1.0 "ms" 0.001 "us" 0.000001 "µs" 0.000001 "ns" 0.000000001 -}}
+{{- $sum := 0.0 -}}
+{{- range regexFindAll "[0-9.]+[a-zµ]+" . -1 -}}
+{{- $unit := regexFind "[a-zµ]+" . -}}
+{{- $sum = addf $sum (mulf (trimSuffix $unit .) (get $units $unit)) -}}
+{{- end -}}
+{{- $sum -}}
+{{- end }}
