@@ -116,6 +116,21 @@ impl Fleet {
             at_rest,
         })
     }
+
+    /// Processor time of the controller for each Machine until it runs, in milliseconds.
+    fn processor_ms(&self) -> f64 {
+        let machines = u32::try_from(self.machines).unwrap_or(u32::MAX);
+        (self.processor / machines).as_secs_f64() * 1e3
+    }
+
+    /// A line with what a Machine of this fleet costs, as a multiple of what one of another fleet costs.
+    pub(crate) fn growth(&self, other: &Self) -> String {
+        format!(
+            "growth               a Machine costs {:.2} times the processor time of one of {}",
+            self.processor_ms() / other.processor_ms(),
+            other.machines
+        )
+    }
 }
 
 async fn create(lab: &Lab, machines: usize) -> Result<()> {
@@ -233,7 +248,6 @@ impl fmt::Display for Fleet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
         let each = |count: usize| count as f64 / self.machines as f64;
-        let machines = u32::try_from(self.machines).unwrap_or(u32::MAX);
         let Writes {
             machine,
             vm,
@@ -262,7 +276,7 @@ impl fmt::Display for Fleet {
             f,
             "until all run        {:.0} s; {:.2} ms of a processor and {:.1} passes for each; memory {} MiB",
             self.all_run.as_secs_f64(),
-            (self.processor / machines).as_secs_f64() * 1e3,
+            self.processor_ms(),
             each(self.passes),
             self.memory_mib
         )?;

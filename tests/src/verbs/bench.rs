@@ -126,16 +126,22 @@ pub(crate) async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures each number of Machines in a control plane of its own.
+/// Measures each number of Machines in a control plane of its own, and compares each with the first.
 pub(crate) async fn controller(fleets: &[usize]) -> Result<ExitCode> {
     if cfg!(debug_assertions) {
         let fleets = fleets.iter().map(ToString::to_string);
         return optimized("bench-controller", fleets, &[]).await;
     }
+    let mut first = None;
     for machines in fleets {
         step(&format!("a control plane with {machines} Machines"));
-        say(Fleet::measure(*machines).await?);
+        let fleet = Fleet::measure(*machines).await?;
+        say(&fleet);
+        if let Some(first) = &first {
+            say(fleet.growth(first));
+        }
         say("");
+        first.get_or_insert(fleet);
     }
     Ok(ExitCode::SUCCESS)
 }
