@@ -106,8 +106,7 @@ pub(super) fn advice(unlisted: &[&VolumeKey]) -> String {
         more => format!(" and {more} more"),
     };
     format!(
-        "{} volumes have names of Machines that do not exist, and status.keptVolumes, which lists {KEPT_VOLUMES_MAX} at most, does not name them: {}{more}. Delete those that nobody needs on the host (virsh vol-delete --pool <pool> <volume>)",
-        unlisted.len(),
+        "status.keptVolumes, which lists {KEPT_VOLUMES_MAX} volumes at most, does not name all that Machines left: {}{more}. Delete those that nobody needs on the host (virsh vol-delete --pool <pool> <volume>)",
         shown.join(", ")
     )
 }
@@ -215,7 +214,7 @@ mod tests {
         let found = unlisted(&unowned, &status, &fixtures::machine_index(&["new"]));
         assert_eq!(found, [&key("left out")]);
         let text = advice(&found);
-        assert!(text.starts_with("1 volumes have names"), "{text}");
+        assert!(text.starts_with("status.keptVolumes"), "{text}");
         assert!(
             text.contains(&format!("vms/{}. Delete", disk("left out", "root"))),
             "{text}"

@@ -123,14 +123,17 @@ fn crashed(failure: Option<&StartFailure>) -> Fault {
     let Some(failure) = failure.filter(|failure| failure.consecutive_fail_count > 0) else {
         return failed(message, "");
     };
-    let count = failure.consecutive_fail_count;
+    let ended = match failure.consecutive_fail_count {
+        1 => "ended before it ran".to_owned(),
+        count => format!("ended {count} times before it ran"),
+    };
     let retry = failure.retry_after_timestamp.as_deref();
     let retry = retry.map_or_else(
         || "KubeVirt starts it again".to_owned(),
         |time| format!("KubeVirt starts it again at {time}"),
     );
     failed(
-        &format!("{message}: the guest ended {count} times before it ran; {retry}"),
+        &format!("{message}: the guest {ended}; {retry}"),
         "see the events and the log of its virt-launcher pod, which ends with it",
     )
 }
