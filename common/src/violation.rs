@@ -258,11 +258,17 @@ pub enum Reference {
     Namespace,
 }
 
+/// Violations of one object that are kept. Lists in lists multiply: an object of 3 MiB, the most that an API server
+/// reads, could have 600,000, whose texts need more memory than the webhook may use.
+pub(crate) const VIOLATIONS_MAX: usize = 500;
+
 /// Everything that the rules report about one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
     /// Reasons to refuse the object.
     pub violations: Vec<Violation>,
+    /// Further violations, beyond [`VIOLATIONS_MAX`], which are only counted.
+    omitted: usize,
     /// Warnings, if it is accepted.
     pub warnings: Vec<Warning>,
     /// References that were not found in the catalog. Its caches may be older than the object, so the
@@ -271,9 +277,35 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Adds a violation.
+    /// Adds a violation. Those after the first [`VIOLATIONS_MAX`] are only counted.
     pub fn deny(&mut self, violation: Violation) {
-        self.violations.push(violation);
+        if self.is_full() {
+            self.omitted += 1;
+        } else {
+            self.violations.push(violation);
+        }
+    }
+
+    /// Whether further violations are only counted: what is in long lists need not be read further.
+    pub(crate) fn is_full(&self) -> bool {
+        self.violations.len() >= VIOLATIONS_MAX
+    }
+
+    /// How often [`Self::deny`] was called.
+    pub(crate) fn count(&self) -> usize {
+        self.violations.len() + self.omitted
+    }
+
+    /// Adds a violation that says how many were only counted. It is new in every review: nobody knows whether the stored
+    /// object has the same.
+    pub(crate) fn report_omitted(&mut self) {
+        let omitted = std::mem::take(&mut self.omitted);
+        if omitted > 0 {
+            let detail =
+                format!("faults that are not listed: {omitted}; correct the listed ones first");
+            self.violations
+                .push(Violation::new("spec", Code::TooMany, Kind::TooMany, detail));
+        }
     }
 
     /// Adds a warning of a rule, cut to [`WARNING_MAX`] characters.
@@ -348,7 +380,7 @@ impl Findings {
 
     /// Whether the object is accepted.
     pub fn accepted(&self) -> bool {
-        self.violations.is_empty()
+        self.count() == 0
     }
 }
 

@@ -48,6 +48,7 @@ pub fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings)
     if !verdict.findings.accepted() {
         verdict.block = None;
         field_order::sort(&mut verdict.findings);
+        verdict.findings.report_omitted();
     }
     verdict
 }

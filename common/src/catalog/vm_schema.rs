@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use jsonschema::ValidationError;
 use serde_json::Value;
 
 /// `openAPIV3Schema` of the served version of the CRD `virtualmachines.kubevirt.io`.
@@ -15,7 +16,7 @@ impl fmt::Debug for VmSchema {
 }
 
 /// Why a value does not fit the schema.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum SchemaMismatch {
     /// The object has no such field.
     UnknownField {
@@ -26,8 +27,8 @@ pub enum SchemaMismatch {
         /// The fields that the object has.
         known: Vec<String>,
     },
-    /// The value has another type, or is none of the allowed ones: what the schema says.
-    Value(String),
+    /// The value, or one in it, has another type, or is none of the allowed ones.
+    Value(ValidationError<'static>),
 }
 
 impl VmSchema {
@@ -53,7 +54,7 @@ impl VmSchema {
         let mut errors = validator.iter_errors(value);
         errors
             .next()
-            .map(|error| SchemaMismatch::Value(error.to_string()))
+            .map(|error| SchemaMismatch::Value(error.to_owned()))
     }
 }
 
@@ -134,30 +135,29 @@ mod tests {
                 }}},
             }}}}),
         );
-        let mismatch = |path: &[&str], value: Value| schema.mismatch(path, &value);
-        assert_eq!(mismatch(&["spec", "policy"], json!("auto")), None);
-        assert_eq!(mismatch(&["spec", "open", "any", "thing"], json!(1)), None);
-        assert_eq!(mismatch(&["spec", "labels", "a"], json!("b")), None);
-        let unknown = |field, within: &str, known: &[&str]| {
-            let known = known.iter().map(|&it| it.to_owned()).collect();
-            Some(unknown(field, within.to_owned(), known))
+        let mismatch = |path: &[&str], value: Value| match schema.mismatch(path, &value) {
+            None => String::new(),
+            Some(SchemaMismatch::UnknownField {
+                field,
+                within,
+                known,
+            }) => format!("{field} in '{within}' of {}", known.join(" ")),
+            Some(SchemaMismatch::Value(error)) => {
+                format!("'{}' {}", error.instance_path(), error.kind().keyword())
+            }
         };
+        assert_eq!(mismatch(&["spec", "policy"], json!("auto")), "");
+        assert_eq!(mismatch(&["spec", "open", "any", "thing"], json!(1)), "");
+        assert_eq!(mismatch(&["spec", "labels", "a"], json!("b")), "");
         assert_eq!(
             mismatch(&["spec", "polici"], json!("auto")),
-            unknown(
-                "polici",
-                "",
-                &["count", "labels", "open", "policy", "rules"]
-            )
+            "polici in '' of count labels open policy rules"
         );
         let rules = |value: Value| mismatch(&["spec", "rules"], json!([{}, {"match": value}]));
-        assert_eq!(rules(json!({"name": "a"})), None);
-        assert_eq!(
-            rules(json!({"nane": "a"})),
-            unknown("nane", "[1].match", &["name"])
-        );
-        let wrong = mismatch(&["spec", "count"], json!("many"));
-        assert!(matches!(wrong, Some(SchemaMismatch::Value(text)) if text.contains("integer")));
-        assert!(mismatch(&["spec", "labels", "a"], json!(1)).is_some());
+        assert_eq!(rules(json!({"name": "a"})), "");
+        assert_eq!(rules(json!({"nane": "a"})), "nane in '[1].match' of name");
+        assert_eq!(rules(json!({"name": 7})), "'/1/match/name' type");
+        assert_eq!(mismatch(&["spec", "count"], json!("many")), "'' type");
+        assert_eq!(mismatch(&["spec", "labels", "a"], json!(1)), "'' type");
     }
 }

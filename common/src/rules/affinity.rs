@@ -146,6 +146,9 @@ impl Terms<'_> {
     }
 
     fn node_requirement(&mut self, requirement: &NodeRequirement, at: &Location) {
+        if self.findings.is_full() {
+            return;
+        }
         let NodeRequirement {
             key,
             operator,
@@ -257,6 +260,9 @@ impl Terms<'_> {
         );
         let list = at.member("matchExpressions");
         for (index, requirement) in selector.match_expressions.iter().flatten().enumerate() {
+            if self.findings.is_full() {
+                return;
+            }
             form::requirement(requirement, &item(&list, index), self.code, self.findings);
         }
     }

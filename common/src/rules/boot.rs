@@ -82,7 +82,7 @@ fn cdrom(
     pins: &Pins,
     findings: &mut Findings,
 ) -> Option<NormalizedCdrom> {
-    let before = findings.violations.len();
+    let before = findings.count();
     let name = disks::disk_name(merged, item.name(), findings);
     let image = item.written_image();
     if let Some(image) = image.value {
@@ -100,7 +100,7 @@ fn cdrom(
         form::object_name(class, findings);
         None
     };
-    if findings.violations.len() > before || images::is_unknown(merged, item) {
+    if findings.count() > before || images::is_unknown(merged, item) {
         return None;
     }
     let name = name?;
@@ -207,7 +207,7 @@ fn devices(
     let Some(entries) = written.value else {
         return Some(BootDevice::ALL.to_vec());
     };
-    let before = findings.violations.len();
+    let before = findings.count();
     let mut order = Vec::with_capacity(entries.len());
     let mut seen = BTreeSet::new();
     for (index, entry) in entries.iter().enumerate() {
@@ -233,7 +233,7 @@ fn devices(
         }
         order.push(device);
     }
-    if findings.violations.len() > before {
+    if findings.count() > before {
         return None;
     }
     Some(order)

@@ -5,9 +5,9 @@ use super::rule::{Check, Parts, Subject, rules};
 use crate::api::machine::{CloudInit, OpenObject};
 use crate::bounds::{
     AFFINITY_ITEMS_MAX, CARD_ADDRESSES_MAX, CDROMS_MAX, DEVICES_MAX, DISKS_MAX, DNS_MAX,
-    HOST_CLASSES_MAX, HOST_NETWORKS_MAX, HOST_SOURCES_MAX, HOST_VLANS_MAX, LABELS_MAX,
-    NETWORKS_MAX, POLICY_ITEMS_MAX, PROBE_ARGUMENTS_MAX, RANGES_MAX, SEARCH_DOMAINS_MAX,
-    SUBNETS_MAX, TEXT_MAX, TOLERATIONS_MAX,
+    HOST_CLASSES_MAX, HOST_DEVICE_ADDRESSES_MAX, HOST_DEVICES_MAX, HOST_NETWORKS_MAX,
+    HOST_SOURCES_MAX, HOST_VLANS_MAX, LABELS_MAX, NETWORKS_MAX, POLICY_ITEMS_MAX,
+    PROBE_ARGUMENTS_MAX, RANGES_MAX, SEARCH_DOMAINS_MAX, SUBNETS_MAX, TEXT_MAX, TOLERATIONS_MAX,
 };
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -168,6 +168,9 @@ pub(crate) fn truncate_host(spec: &mut Json<'_>, findings: &mut Findings) {
     let namespaces = ("existingVolumes", "namespaces");
     of_each(spec, namespaces, HOST_NETWORKS_MAX, findings);
     items(spec, "networks", HOST_NETWORKS_MAX, findings);
+    items(spec, "devices", HOST_DEVICES_MAX, findings);
+    let addresses = ("devices", "addresses");
+    of_each(spec, addresses, HOST_DEVICE_ADDRESSES_MAX, findings);
     let Some(Json::List(networks)) = spec.get_mut("networks") else {
         return;
     };
@@ -188,6 +191,7 @@ pub(crate) fn truncate_host(spec: &mut Json<'_>, findings: &mut Findings) {
 pub(crate) fn truncate_policy(spec: &mut Json<'_>, findings: &mut Findings) {
     items(spec, "backends", POLICY_ITEMS_MAX, findings);
     for (field, list, path) in [
+        ("annotations", "allow", "annotations.allow"),
         ("templates", "allow", "templates.allow"),
         ("storageClasses", "allow", "storageClasses.allow"),
         ("networks", "bridges", "networks.bridges"),

@@ -106,8 +106,12 @@ fn source(spec: &MachineImageSpec, findings: &mut Findings) {
                 let code = Code::DataSourceIncomplete;
                 findings.deny(Violation::new(path, code, Kind::Required, detail));
             }
-            let value = value.as_deref();
-            form::object_name(Leaf { value, path }, findings);
+            match value.as_deref() {
+                Some(name) if field.ends_with("namespace") && !form::is_label(name) => {
+                    findings.deny(form::invalid_object_label(path, name));
+                }
+                value => form::object_name(Leaf { value, path }, findings),
+            }
         }
     }
     if let Some(volume) = volume {

@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use jsonschema::paths::LocationSegment;
 use serde_json::{Map, Value};
 
 use crate::api::choice::Backend;
 use crate::api::machine::{MachineSpec, OpenObject};
 use crate::api::normalized::Normalized;
-use crate::bounds::OVERRIDES_MAX;
+use crate::bounds::{LABEL_KEY_MAX, OVERRIDES_MAX};
 use crate::catalog::{Policy, SchemaMismatch};
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::merge_patch;
 use crate::violation::{Findings, Kind, Location, Violation};
-use crate::words::{did_you_mean, nearest_first};
+use crate::words::{did_you_mean, nearest_first, shortened};
 
+use super::cloud_init::messages::predicate;
 use super::libvirt;
 use super::rule::{Check, Lookup, Parts, PolicySubject, Subject, rules};
 
@@ -51,7 +53,7 @@ rules! {
 }
 
 /// Fields of a VirtualMachine that this operator writes or needs, and the field of the Machine that decides each.
-const MODELLED: [(&str, &str); 40] = [
+const MODELLED: [(&str, &str); 48] = [
     ("apiVersion", ""),
     ("kind", ""),
     ("metadata", "metadata.labels"),
@@ -89,10 +91,33 @@ const MODELLED: [(&str, &str); 40] = [
         "spec.resources.cpu",
     ),
     (
+        "spec.template.spec.domain.devices.autoattachGraphicsDevice",
+        "spec.display",
+    ),
+    ("spec.template.spec.domain.devices.disks", "spec.disks"),
+    ("spec.template.spec.domain.devices.gpus", "spec.devices"),
+    (
+        "spec.template.spec.domain.devices.hostDevices",
+        "spec.devices",
+    ),
+    (
+        "spec.template.spec.domain.devices.interfaces",
+        "spec.networks",
+    ),
+    (
+        "spec.template.spec.domain.devices.logSerialConsole",
+        "spec.console",
+    ),
+    (
+        "spec.template.spec.domain.devices.tpm",
+        "spec.domain.devices.tpm",
+    ),
+    ("spec.template.spec.domain.devices.video", "spec.display"),
+    (
         "spec.template.spec.domain.devices.watchdog",
         "spec.watchdog",
     ),
-    ("spec.template.spec.domain.devices", "spec.devices"),
+    ("spec.template.spec.domain.devices", ""),
     ("spec.template.spec.domain.features", "spec.domain.features"),
     ("spec.template.spec.domain.firmware", "spec.domain.firmware"),
     ("spec.template.spec.domain.machine", "spec.domain.machine"),
@@ -146,13 +171,18 @@ fn requested(spec: &MachineSpec) -> Option<&Map<String, Value>> {
 
 /// The location of a value in the Machine. Names that no field has, such as one with dots, are in brackets.
 fn location(path: &[&str]) -> Location {
-    let is_name =
-        |field: &str| !field.is_empty() && field.bytes().all(|it| it.is_ascii_alphanumeric());
     path.iter()
-        .fold(Location::from(OVERRIDES), |at, field| match field {
-            field if is_name(field) => at.member(field),
-            field => at.key(field),
-        })
+        .fold(Location::from(OVERRIDES), |at, field| below(at, field))
+}
+
+/// A field of an object. One whose name is too long is left out, as other keys are.
+fn below(at: Location, field: &str) -> Location {
+    let lengths = 1..=LABEL_KEY_MAX;
+    if lengths.contains(&field.len()) && field.bytes().all(|it| it.is_ascii_alphanumeric()) {
+        at.member(field)
+    } else {
+        at.key(field)
+    }
 }
 
 /// Whether a path is that of `field`, or of a field in it.
@@ -187,34 +217,57 @@ fn form(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
     }
 }
 
-/// The field of the Machine that decides a field of the VirtualMachine; empty: the operator needs it. A value at a field
-/// that has modelled ones would replace them.
-fn modelled_by(path: &[&str]) -> Option<&'static str> {
+/// Who decides a field of the VirtualMachine instead of an override.
+enum Decides {
+    /// This field of the Machine.
+    Field(&'static str),
+    /// The operator, which needs it.
+    Operator,
+    /// Several fields of the Machine, whose values an override would replace.
+    Several,
+}
+
+/// Who decides the field with this path; `None`: an override may set it.
+fn modelled_by(path: &[&str]) -> Option<Decides> {
     let written = path.join(".");
     if OPEN_DEVICES.iter().any(|device| is_in(&written, device)) {
         return None;
     }
-    let concerns = |field: &str| is_in(&written, field) || is_in(field, &written);
     let mut fields = MODELLED.iter();
-    let (_, of_machine) = fields.find(|(field, _)| concerns(field))?;
-    Some(*of_machine)
+    match fields.find(|(field, _)| is_in(&written, field)) {
+        Some((_, "")) => Some(Decides::Operator),
+        Some((_, of_machine)) => Some(Decides::Field(of_machine)),
+        None => MODELLED
+            .iter()
+            .any(|(field, _)| is_in(field, &written))
+            .then_some(Decides::Several),
+    }
 }
 
 /// The values that [`form`] does not refuse, with their paths.
 fn open_values(patch: &Map<String, Value>) -> impl Iterator<Item = (Vec<&str>, &Value)> {
-    let values = merge_patch::values(patch).into_iter();
-    values.filter(|(path, value)| !value.is_null() && modelled_by(path).is_none())
+    let values = merge_patch::values(patch);
+    let values = Some(values).filter(|values| values.len() <= OVERRIDES_MAX);
+    values
+        .into_iter()
+        .flatten()
+        .filter(|(path, value)| !value.is_null() && modelled_by(path).is_none())
 }
 
 /// Rule [`Code::OverrideOfModelledField`].
 fn modelled(path: &[&str], findings: &mut Findings) {
-    if let Some(of_machine) = modelled_by(path) {
-        let detail = if of_machine.is_empty() {
-            "the operator needs this field; drop the override".to_owned()
-        } else {
-            format!(
-                "{of_machine} of the Machine decides this field; set that, and drop the override"
-            )
+    if let Some(decides) = modelled_by(path) {
+        let detail = match decides {
+            Decides::Field(field) => {
+                format!(
+                    "{field} of the Machine decides this field; set that, and drop the override"
+                )
+            }
+            Decides::Operator => "the operator needs this field; drop the override".to_owned(),
+            Decides::Several => {
+                "several fields of the Machine decide what is in it; set single fields in it"
+                    .to_owned()
+            }
         };
         let code = Code::OverrideOfModelledField;
         findings.deny(Violation::new(
@@ -239,6 +292,7 @@ fn fits(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Fi
         return;
     };
     for (path, value) in open_values(patch) {
+        let mut location = location(&path);
         let detail = match schema.mismatch(&path, value) {
             None => continue,
             Some(SchemaMismatch::UnknownField {
@@ -248,19 +302,28 @@ fn fits(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Fi
             }) => {
                 let nearest = did_you_mean(&field, known.iter().map(String::as_str));
                 let known = nearest_first(&field, known);
-                let location = if within.is_empty() {
+                let field = shortened(&field);
+                let place = if within.is_empty() {
                     "here".to_owned()
                 } else {
-                    format!("in {within}")
+                    format!("in {}", shortened(&within))
                 };
                 format!(
-                    "VirtualMachines have no field '{field}' {location}; {nearest}known fields: {known}"
+                    "VirtualMachines have no field '{field}' {place}; {nearest}known fields: {known}"
                 )
             }
-            Some(SchemaMismatch::Value(text)) => text,
+            Some(SchemaMismatch::Value(error)) => {
+                for segment in error.instance_path() {
+                    location = match segment {
+                        LocationSegment::Property(name) => below(location, &name),
+                        LocationSegment::Index(index) => location.key(&index.to_string()),
+                    };
+                }
+                predicate(&error, None, "must")
+            }
         };
         let code = Code::OverrideDoesNotFit;
-        findings.deny(Violation::new(location(&path), code, Kind::Invalid, detail));
+        findings.deny(Violation::new(location, code, Kind::Invalid, detail));
     }
 }
 

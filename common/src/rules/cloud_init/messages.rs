@@ -48,7 +48,11 @@ impl Mismatch {
 }
 
 /// `must be a list, is a text`
-pub(super) fn predicate(error: &ValidationError<'_>, expects: Option<&str>, verb: &str) -> String {
+pub(in crate::rules) fn predicate(
+    error: &ValidationError<'_>,
+    expects: Option<&str>,
+    verb: &str,
+) -> String {
     let actual = error.instance();
     match (error.kind(), Mismatch::of(error), expects) {
         (Failure::Required { property }, ..) => {

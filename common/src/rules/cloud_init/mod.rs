@@ -26,7 +26,7 @@ mod compose;
 mod diagnostics;
 mod document;
 mod format;
-mod messages;
+pub(super) mod messages;
 mod netplan;
 mod network;
 mod object;

@@ -59,7 +59,7 @@ fn positions(value: &Value, next: &mut u32) -> PositionTree {
 
 /// Rules [`Code::TooMany`] and [`Code::TooLong`] for an object: false if it is too large to be checked further.
 pub(super) fn fits(field: &str, OpenObject(fields): &OpenObject, findings: &mut Findings) -> bool {
-    let before = findings.violations.len();
+    let before = findings.count();
     let mut deny = |code, kind, detail| {
         findings.deny(Violation::new(field, code, kind, detail));
     };
@@ -82,7 +82,7 @@ pub(super) fn fits(field: &str, OpenObject(fields): &OpenObject, findings: &mut 
         );
         deny(Code::TooLong, Kind::TooLong, detail);
     }
-    findings.violations.len() == before
+    findings.count() == before
 }
 
 /// What is counted of an object.

@@ -109,7 +109,7 @@ fn existing_disk(
     pins: &Pins,
     findings: &mut Findings,
 ) -> Option<ExistingDisk> {
-    let before = findings.violations.len();
+    let before = findings.count();
     let name = disk_name(merged, item.name(), findings);
     let bus = form::choice(
         item.pick("bus", |disk| disk.bus.as_deref()),
@@ -130,7 +130,7 @@ fn existing_disk(
     for field in other_fields(item, backend) {
         findings.deny(beside(leaf, field));
     }
-    if findings.violations.len() > before {
+    if findings.count() > before {
         return None;
     }
     let named = |on: Backend| leaf.value.filter(|_| backend == on).map(str::to_owned);

@@ -179,7 +179,7 @@ fn check_hosts(guest: &Guest<'_>, catalog: &dyn Catalog, findings: &mut Findings
         findings.miss(Reference::Hosts);
         return;
     }
-    let before = findings.violations.len();
+    let before = findings.count();
     let offered =
         |requirement: &Requirement<'_>| hosts.iter().any(|host| host.offers(&requirement.need));
     for requirement in requirements
@@ -198,7 +198,7 @@ fn check_hosts(guest: &Guest<'_>, catalog: &dyn Catalog, findings: &mut Findings
     if selected.is_empty() && guest.bound.is_none() && form::are_labels(&selector) {
         findings.deny(none_selected(&selector, &hosts));
     }
-    if selected.is_empty() || findings.violations.len() > before {
+    if selected.is_empty() || findings.count() > before {
         findings.miss(Reference::Hosts);
         return;
     }
