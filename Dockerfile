@@ -27,6 +27,8 @@ COPY controller controller
 COPY tests tests
 # The commit that `/version` of the programs shows.
 ARG GIT_COMMIT=
+# The date and the time that a C library contains.
+ENV SOURCE_DATE_EPOCH=0
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/source/target \
     cargo build --release --locked --package webhook --package controller --features controller/libvirt \

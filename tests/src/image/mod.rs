@@ -16,6 +16,9 @@ mod reference;
 pub use architecture::Architecture;
 pub use archive::Image;
 pub use files::Files;
-pub use product::{BASE_FILES, BASE_LIBRARIES, Revision, USER, build_release, components, product};
+pub use product::{
+    BASE_FILES, BASE_LIBRARIES, BUILD, BUILD_TIME, Revision, USER, build_release, components,
+    product,
+};
 pub use readers::{podman, skopeo};
 pub use reference::Reference;

@@ -183,6 +183,14 @@ async fn git(arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(printed)?.trim().to_owned())
 }
 
+/// The arguments with which cargo builds the programs, in the Dockerfile, too.
+pub const BUILD: &str =
+    "build --release --locked --package webhook --package controller --features controller/libvirt";
+
+/// The variable from which C compilers take `__DATE__` and `__TIME__`, which mimalloc contains, and its value in the
+/// Dockerfile, too: <https://reproducible-builds.org/docs/source-date-epoch/>.
+pub const BUILD_TIME: (&str, &str) = ("SOURCE_DATE_EPOCH", "0");
+
 /// Builds the programs as the Dockerfile does. Returns their folder.
 pub async fn build_release(revision: &Revision, architecture: Architecture) -> Result<PathBuf> {
     let is_cross = architecture != Architecture::of_this_machine()?;
@@ -208,7 +216,8 @@ pub async fn build_release(revision: &Revision, architecture: Architecture) -> R
     let mut cargo = paths::cargo();
     let mut built = target.clone();
     cargo
-        .args(["build", "--release", "--locked", "--target-dir"])
+        .args(BUILD.split(' '))
+        .arg("--target-dir")
         .arg(&target);
     if is_cross {
         cross(&mut cargo, architecture).await?;
@@ -221,10 +230,9 @@ pub async fn build_release(revision: &Revision, architecture: Architecture) -> R
         }
     }
     let status = cargo
-        .args(["--package", "webhook", "--package", "controller"])
-        .args(["--features", "controller/libvirt"])
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
         .env("GIT_COMMIT", &revision.commit)
+        .env(BUILD_TIME.0, BUILD_TIME.1)
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .status()

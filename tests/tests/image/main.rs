@@ -14,7 +14,8 @@ use std::{
 use lab::{
     Binary, Lab, Options,
     image::{
-        Architecture, BASE_FILES, BASE_LIBRARIES, Image, Reference, Revision, components, product,
+        Architecture, BASE_FILES, BASE_LIBRARIES, BUILD, BUILD_TIME, Image, Reference, Revision,
+        components, product,
     },
     install, paths,
 };
@@ -42,6 +43,14 @@ fn sources() -> BTreeSet<String> {
         sources.extend(words);
     }
     sources
+}
+
+#[test]
+fn the_dockerfile_builds_the_programs_as_the_archive_does() {
+    let (variable, value) = BUILD_TIME;
+    assert!(instructions("ENV ").contains(&vec![format!("{variable}={value}")]));
+    let mut commands = instructions("RUN ").into_iter();
+    assert!(commands.any(|words| words.join(" ").contains(&format!("cargo {BUILD} "))));
 }
 
 #[test]

@@ -92,10 +92,15 @@ async fn skopeo_copies_the_archive_with_its_digest() {
     ));
     assert_eq!(digest.trim(), archive.digest);
 
-    for (from, tag) in [(archive.half(), "v1"), (archive.path.clone(), "v2")] {
+    for (from, tag, reason) in [
+        (archive.half(), "v1", "unexpected EOF"),
+        (archive.path.clone(), "v2", "v2"),
+    ] {
         fs::remove_dir_all(&copied).unwrap_or_default();
         let refused = copy(&from, tag);
         assert!(!refused.status.success(), "{} {tag}", from.display());
+        let reported = String::from_utf8_lossy(&refused.stderr);
+        assert!(reported.contains(reason), "{reported}");
         assert!(!copied.join("manifest.json").exists());
     }
 }
@@ -137,4 +142,6 @@ fn podman_loads_the_archive_under_its_name() {
     let half = archive.half().display().to_string();
     let refused = with_storage(&["load", "--input", &half]);
     assert!(!refused.status.success());
+    let reported = String::from_utf8_lossy(&refused.stderr);
+    assert!(reported.contains("unexpected EOF"), "{reported}");
 }
