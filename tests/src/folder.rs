@@ -6,6 +6,7 @@
 use std::{
     env,
     fs::{self, File},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -62,7 +63,7 @@ impl Folder {
 }
 
 /// Removes the folders whose owner has ended. A folder without a lock file is just being created, and stays.
-pub(crate) fn remove_abandoned(parent: &Path) {
+fn remove_abandoned(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else {
         return;
     };
@@ -75,9 +76,21 @@ pub(crate) fn remove_abandoned(parent: &Path) {
             .open(entry.path().join(LOCK))
             .is_ok_and(|lock| lock.try_lock().is_ok());
         if abandoned {
-            // Fails if another lab removes it at the same time.
-            let _ = fs::remove_dir_all(entry.path());
+            report(&entry.path(), fs::remove_dir_all(entry.path()));
         }
+    }
+}
+
+/// Says what became of something that a killed lab had left.
+pub(crate) fn report(path: &Path, removed: io::Result<()>) {
+    let path = path.display();
+    match removed {
+        Ok(()) => eprintln!("lab: removed {path}, which a lab that was killed had left"),
+        // Another lab removes it at the same time.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => eprintln!(
+            "lab: cannot remove {path}, which a lab that was killed left: {error}; the next one tries again"
+        ),
     }
 }
 

@@ -51,7 +51,7 @@ enum Verb {
     Sbom,
     /// Write the image of both programs as an OCI archive, without a container engine.
     Image {
-        /// Registry, repository and tag; the chart's, if it is not given.
+        /// Registry, repository and tag. Default: the chart's; with --architecture its tag ends with the architecture.
         #[arg(long, value_name = "NAME")]
         tag: Option<Reference>,
         /// amd64 or arm64; that of this machine, if it is not given. The names of the files end with it.
@@ -118,7 +118,12 @@ async fn main() -> ExitCode {
     let outcome = tokio::select! {
         outcome = run(verb) => outcome,
         () = interrupted() => {
-            eprintln!("lab: interrupted; all processes and files are removed");
+            let end = if runs_to_completion {
+                "its processes end; the next lab removes files that they leave"
+            } else {
+                "all processes and files are removed"
+            };
+            eprintln!("lab: interrupted; {end}");
             // The exit code with which shells report SIGINT, unless the verb runs until it is interrupted.
             return ExitCode::from(if runs_to_completion { 130 } else { 0 });
         }

@@ -37,9 +37,6 @@ use crate::wait::Deadline;
 /// async wait and a drop.
 const POLL: Duration = Duration::from_millis(10);
 
-/// As [`POLL`], of a process that nobody expects to end.
-const WATCH_POLL: Duration = Duration::from_millis(500);
-
 /// A program with its arguments, environment and log file.
 #[derive(Debug)]
 pub struct Program {
@@ -205,20 +202,12 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// Waits until it ends, and returns a text with the end of its log. Leaves the exit status to be collected, and does
-    /// not borrow the process.
-    pub fn end(&self) -> impl Future<Output = String> + Send + use<> {
-        let (name, log) = (self.name.clone(), self.log.clone());
-        let id = i32::try_from(self.child.id()).ok();
-        async move {
-            let runs = |id| {
-                let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-                matches!(waitid(WaitId::Pid(id), options), Ok(None))
-            };
-            while id.and_then(Pid::from_raw).is_some_and(runs) {
-                sleep(WATCH_POLL).await;
-            }
-            format!("{name} has ended\n{}", last_lines(&read_log(&log), 20))
+    /// What tells whether it has ended, without borrowing it.
+    pub(crate) fn watched(&self) -> Watched {
+        Watched {
+            id: i32::try_from(self.child.id()).ok().and_then(Pid::from_raw),
+            name: self.name.clone(),
+            log: self.log.clone(),
         }
     }
 
@@ -230,6 +219,27 @@ impl Process {
     /// The last lines of its log.
     pub fn log_tail(&self, lines: usize) -> String {
         last_lines(&self.log(), lines)
+    }
+}
+
+/// A child process that somebody else owns.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    id: Option<Pid>,
+    name: String,
+    log: PathBuf,
+}
+
+impl Watched {
+    /// A text with the end of its log if it has ended. Leaves the exit status to be collected.
+    pub(crate) fn ended(&self) -> Option<String> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let runs = |id| matches!(waitid(WaitId::Pid(id), options), Ok(None));
+        if self.id.is_some_and(runs) {
+            return None;
+        }
+        let log = last_lines(&read_log(&self.log), 20);
+        Some(format!("{} has ended\n{log}", self.name))
     }
 }
 
@@ -297,6 +307,7 @@ fn fork(command: Command) -> Result<Child> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wait;
 
     fn gone(id: u32) -> bool {
         // A process whose exit status was collected has no entry; a zombie still has one.
@@ -324,10 +335,12 @@ mod tests {
     async fn the_end_of_a_process_is_noticed_and_its_exit_status_kept() {
         let folder = tempfile::tempdir().unwrap();
         let mut process = sleeper(folder.path());
-        let end = process.end();
+        let watched = process.watched();
         fs::write(folder.path().join("log"), "its last words").unwrap();
+        assert_eq!(watched.ended(), None);
         process.terminate().unwrap();
-        assert_eq!(end.await, "sleep has ended\nits last words");
+        let text = wait::until("the process to end", async || Ok(watched.ended().ok_or(())));
+        assert_eq!(text.await.unwrap(), "sleep has ended\nits last words");
         assert_eq!(process.ended().unwrap().map(|it| it.success()), Some(false));
     }
 

@@ -133,7 +133,7 @@ fn remove(path: &Path) -> std::io::Result<()> {
 
 /// Removes the cgroups whose lab has ended. Returns the lock with which it does so: no other lab removes any as long as it
 /// is kept.
-pub(super) fn remove_abandoned() -> Result<File> {
+fn remove_abandoned() -> Result<File> {
     let root = File::open(ROOT)?;
     root.lock()?;
     for hierarchy in hierarchies() {
@@ -144,8 +144,7 @@ pub(super) fn remove_abandoned() -> Result<File> {
                 .starts_with(folder::PREFIX);
             let abandoned = || File::open(entry.path()).is_ok_and(|lock| lock.try_lock().is_ok());
             if is_ours && abandoned() {
-                // Its last processes may be ending: the next lab removes it.
-                let _ = remove(&entry.path());
+                folder::report(&entry.path(), remove(&entry.path()));
             }
         }
     }

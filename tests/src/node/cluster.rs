@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 
-use super::{IMAGE, IMAGE_VERSIONS, Node, namespaces, programs};
+use super::{IMAGE, IMAGE_VERSIONS, Node, ends::Ends, namespaces, programs};
 use crate::{Binary, Helm, Lab, Network, OPERATOR_NAMESPACE, Options, paths, process::Process};
 
 /// The name of the release.
@@ -21,6 +21,7 @@ pub struct Cluster {
     shared: [Process; 2],
     pub lab: Lab,
     helm: Helm,
+    ends: Ends,
 }
 
 impl Cluster {
@@ -33,19 +34,21 @@ impl Cluster {
         };
         let lab = Lab::with(options).await?;
         let helm = lab.helm().await?;
-        let shared = programs::start_shared(&lab).await?;
+        let (shared, ends) = (programs::start_shared(&lab).await?, Ends::default());
+        shared.iter().for_each(|program| ends.watch(program));
         Ok(Self {
-            node: Node::start(&lab, 0).await?,
+            node: Node::start(&lab, 0, &ends).await?,
             second: None,
             shared,
             lab,
             helm,
+            ends,
         })
     }
 
     /// Starts a second node.
     pub async fn add_node(&mut self) -> Result<()> {
-        self.second = Some(Node::start(&self.lab, 1).await?);
+        self.second = Some(Node::start(&self.lab, 1, &self.ends).await?);
         Ok(())
     }
 
@@ -56,18 +59,10 @@ impl Cluster {
         self.shared.iter_mut().try_for_each(Process::check_alive)
     }
 
-    /// Waits until kube-scheduler, kube-proxy or a program of the first node ends, and returns a text with the end of its log:
-    /// without them a test would wait for its limit.
+    /// Waits until kube-scheduler, kube-proxy or a program of a node ends that nobody has ended on purpose, and returns a
+    /// text with the end of its log.
     pub fn end(&self) -> impl Future<Output = String> + Send + use<> {
-        let [scheduler, proxy] = self.shared.each_ref().map(Process::end);
-        let node = self.node.end();
-        async move {
-            tokio::select! {
-                text = node => text,
-                text = scheduler => text,
-                text = proxy => text,
-            }
-        }
+        self.ends.clone().first()
     }
 
     /// Installs or upgrades the chart with a version of the image, as docs/install.md says, and waits until its pods are

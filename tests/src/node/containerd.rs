@@ -1,19 +1,11 @@
 //! A containerd of the lab's own: its files are in the lab's folder, its sockets in the lab's `/run`.
 
-use std::{
-    future::pending,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, Result};
 use tokio::{process::Command, time::sleep};
 
-use super::{images, network};
+use super::{ends::Ends, images, network};
 use crate::{
     command,
     process::{Process, Program},
@@ -29,13 +21,12 @@ pub(super) struct Containerd {
     pub(super) socket: String,
     process: Process,
     program: Program,
-    /// Whether it was ended on purpose.
-    was_killed: Arc<AtomicBool>,
+    ends: Ends,
 }
 
 impl Containerd {
     /// Starts the one of this node, with its files in the folder.
-    pub(super) async fn start(node: &str, folder: &Path) -> Result<Self> {
+    pub(super) async fn start(node: &str, folder: &Path, ends: &Ends) -> Result<Self> {
         let cni = folder.join("cni");
         std::fs::create_dir_all(&cni)?;
         std::fs::write(cni.join("lab.conflist"), network::cni().to_string())?;
@@ -47,8 +38,9 @@ impl Containerd {
             socket: socket(node),
             process: program.start()?,
             program,
-            was_killed: Arc::default(),
+            ends: ends.clone(),
         };
+        containerd.ends.watch(&containerd.process);
         containerd.wait_until_served().await?;
         Ok(containerd)
     }
@@ -66,27 +58,27 @@ impl Containerd {
 
     /// Kills it, and starts it again after this time. Containers continue.
     pub(super) async fn restart(&mut self, down: Duration) -> Result<()> {
-        self.was_killed.store(true, Ordering::Relaxed);
+        self.ends.forget(&self.process);
         self.process.kill();
         sleep(down).await;
         self.process = self.program.start()?;
+        self.ends.watch(&self.process);
         self.wait_until_served().await
     }
 
-    /// Waits until it ends without [`Self::restart`], and returns a text with the end of its log.
-    pub(super) fn end(&self) -> impl Future<Output = String> + Send + use<> {
-        let (end, was_killed) = (self.process.end(), self.was_killed.clone());
-        async move {
-            let text = end.await;
-            if was_killed.load(Ordering::Relaxed) {
-                pending::<()>().await;
-            }
-            text
-        }
+    /// Kills it as if it had crashed.
+    pub(super) fn kill(&mut self) {
+        self.process.kill();
     }
 
     pub(super) fn check_alive(&mut self) -> Result<()> {
         self.process.check_alive()
+    }
+
+    /// Whether an image has been imported.
+    pub(super) async fn has_image(&self, name: &str) -> Result<bool> {
+        let images = ctr(&self.socket, &["images", "list", "--quiet"]).await?;
+        Ok(images.lines().any(|image| image == name))
     }
 
     /// Imports the images of an archive.
@@ -94,18 +86,18 @@ impl Containerd {
         let path = archive.display().to_string();
         let arguments = ["images", "import", "--snapshotter=native", &path];
         let imported = ctr(&self.socket, &arguments).await;
-        imported.with_context(|| {
+        imported.map(drop).with_context(|| {
             format!("importing the image {path}: if it is incomplete, make it again with tests/lab image")
         })
     }
 }
 
-/// Runs containerd's own client.
-async fn ctr(socket: &str, arguments: &[&str]) -> Result<()> {
+/// Runs containerd's own client. Returns its output.
+async fn ctr(socket: &str, arguments: &[&str]) -> Result<String> {
     let mut ctr = Command::new("ctr");
     ctr.args(["--address", socket, "--namespace", "k8s.io"]);
-    command::stdout(ctr.args(arguments)).await?;
-    Ok(())
+    let output = command::stdout(ctr.args(arguments)).await?;
+    Ok(String::from_utf8_lossy(&output).into_owned())
 }
 
 fn socket(node: &str) -> String {

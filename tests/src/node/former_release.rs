@@ -4,10 +4,10 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Stdio,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use tokio::process::Command;
 
 use super::images::{IMAGE, strip};
@@ -15,7 +15,9 @@ use crate::{
     Binary, command,
     debian::Missing,
     image::{Architecture, Reference, Revision, product},
-    libvirt, paths, tools,
+    libvirt, paths,
+    process::Program,
+    tools,
 };
 
 /// The commit of that release.
@@ -23,6 +25,12 @@ const COMMIT: &str = "8b59d1cae9aa9f1df4c85bc34b3e05fb4387ec07";
 
 /// The tag of its image on the node.
 const VERSION: &str = "v0";
+
+/// How the names of the folders begin in which it is built.
+const DRAFT: &str = "draft-";
+
+/// The limit of its build, on a busy machine.
+const BUILD_LIMIT: Duration = Duration::from_hours(1);
 
 /// The folder with the chart and the programs of that release.
 #[derive(Debug)]
@@ -46,9 +54,10 @@ impl FormerRelease {
         if let Err(missing) = libvirt::packages::headers().await? {
             return Ok(Err(missing));
         }
+        remove_drafts(&cache)?;
         eprintln!("lab: building release 0.1.0, once");
         let started = Instant::now();
-        let draft = tempfile::tempdir_in(&cache)?;
+        let draft = tempfile::Builder::new().prefix(DRAFT).tempdir_in(&cache)?;
         let release = build(draft.path()).await?;
         fs::rename(release, &folder)?;
         eprintln!("lab: built it in {} s", started.elapsed().as_secs());
@@ -74,6 +83,17 @@ impl FormerRelease {
     }
 }
 
+/// Removes what builds that were killed have left. The caller has the lock, without which nobody builds.
+fn remove_drafts(cache: &Path) -> Result<()> {
+    for entry in fs::read_dir(cache)?.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(DRAFT) {
+            fs::remove_dir_all(entry.path())
+                .with_context(|| format!("removing {}", entry.path().display()))?;
+        }
+    }
+    Ok(())
+}
+
 async fn has_commit() -> Result<bool> {
     let mut git = Command::new("git");
     git.args(["cat-file", "-e", &format!("{COMMIT}^{{commit}}")])
@@ -97,13 +117,20 @@ async fn build(folder: &Path) -> Result<PathBuf> {
     let mut tar = Command::new("tar");
     tar.arg("-xf").arg(&archive).arg("-C").arg(&source);
     command::stdout(&mut tar).await?;
-    let mut cargo = Command::new("cargo");
-    cargo
+    // It ends with this program.
+    let manifest = source.join("Cargo.toml");
+    let mut cargo = Program::new(Path::new("cargo"), &folder.join("cargo.log"))
         .args(["build", "--locked", "--package=webhook"])
         .args(["--package=controller", "--features=controller/libvirt"])
-        .current_dir(&source)
-        .env("CARGO_TARGET_DIR", &target);
-    command::stdout(&mut cargo).await?;
+        .args([format!("--manifest-path={}", manifest.display())])
+        .env("CARGO_TARGET_DIR", target.display())
+        .start()?;
+    let status = cargo.wait(BUILD_LIMIT).await?;
+    ensure!(
+        status.success(),
+        "release 0.1.0 could not be built\n{}",
+        cargo.log_tail(20)
+    );
     for binary in [Binary::Webhook, Binary::Controller] {
         let built = target.join("debug").join(binary.name());
         strip(&built, &release.join(binary.name())).await?;

@@ -1,6 +1,9 @@
 //! The images that the node needs. No registry is asked.
 
-use std::path::{Path, PathBuf};
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result};
 use tokio::process::Command;
@@ -25,7 +28,10 @@ pub(super) const SANDBOX: &str = "lab.example.com/sandbox:v1";
 /// The file of the sandbox's image in the folder.
 const SANDBOX_FILE: &str = "sandbox.tar";
 
-/// Makes every archive, with the programs of this build. Returns nothing: [`files`] names them.
+/// The variable with an archive of `tests/lab image`, which the node runs instead of the programs of this build.
+const TESTED: &str = "LAB_NODE_IMAGE";
+
+/// Makes every archive. Returns nothing: [`files`] names them.
 pub(super) async fn make(folder: &Folder) -> Result<()> {
     let sleep = program("sleep").context("there is no program `sleep` on PATH")?;
     let architecture = Architecture::of_this_machine()?;
@@ -43,15 +49,10 @@ pub(super) async fn make(folder: &Folder) -> Result<()> {
     };
     sandbox.write(&folder.join(SANDBOX_FILE))?;
 
-    let built = Binary::Webhook.path().await?;
-    let built = built.parent().context("a folder of the programs")?;
-    let stripped = folder.join("programs");
-    std::fs::create_dir(&stripped)?;
-    for binary in [Binary::Webhook, Binary::Controller] {
-        strip(&built.join(binary.name()), &stripped.join(binary.name())).await?;
-    }
-    let name = Reference::new(IMAGE, IMAGE_VERSIONS[0])?;
-    let mut image = product(&stripped, name, architecture, &revision).await?;
+    let mut image = match env::var_os(TESTED) {
+        Some(archive) => Image::read(Path::new(&archive)).context(TESTED)?,
+        None => of_this_build(folder, architecture, &revision).await?,
+    };
     for version in IMAGE_VERSIONS {
         image.name = Reference::new(IMAGE, version)?;
         image
@@ -60,6 +61,23 @@ pub(super) async fn make(folder: &Folder) -> Result<()> {
         image.write(&folder.join(&file(version)))?;
     }
     Ok(())
+}
+
+/// The product's image with the programs of this build.
+async fn of_this_build(
+    folder: &Folder,
+    architecture: Architecture,
+    revision: &Revision,
+) -> Result<Image> {
+    let built = Binary::Webhook.path().await?;
+    let built = built.parent().context("a folder of the programs")?;
+    let stripped = folder.join("programs");
+    std::fs::create_dir(&stripped)?;
+    for binary in [Binary::Webhook, Binary::Controller] {
+        strip(&built.join(binary.name()), &stripped.join(binary.name())).await?;
+    }
+    let name = Reference::new(IMAGE, IMAGE_VERSIONS[0])?;
+    product(&stripped, name, architecture, revision).await
 }
 
 fn file(version: &str) -> String {

@@ -15,6 +15,7 @@
 mod cgroups;
 mod cluster;
 mod containerd;
+mod ends;
 mod former_release;
 mod images;
 mod namespaces;
@@ -25,7 +26,7 @@ mod requirements;
 pub use cluster::Cluster;
 pub use former_release::FormerRelease;
 pub use images::{IMAGE, IMAGE_VERSIONS, archive};
-pub use namespaces::{Output, ProcessInNamespaces, is_enclosed, remove_leftovers};
+pub use namespaces::{Output, ProcessInNamespaces, is_enclosed};
 pub use network::{ADDRESS, NODES, client};
 pub use programs::Node;
 pub use requirements::{prepare, requirements};

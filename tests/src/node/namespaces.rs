@@ -9,12 +9,9 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::{
-    cgroups::{self, Cgroup},
-    network,
-};
+use super::{cgroups::Cgroup, network};
 use crate::{
-    folder::{self, Folder},
+    folder::Folder,
     process::{Process, Program},
 };
 
@@ -65,12 +62,6 @@ exit $?
 /// Whether this process is the one in the namespaces.
 pub fn is_enclosed() -> bool {
     env::var_os(ENCLOSED).is_some()
-}
-
-/// Removes what labs that were killed have left, whose folders are in this one. Each start does so, too.
-pub fn remove_leftovers(parent: &Path) -> Result<()> {
-    folder::remove_abandoned(parent);
-    cgroups::remove_abandoned().map(drop)
 }
 
 /// A file in the folder that the enclosing program shares with the enclosed one.

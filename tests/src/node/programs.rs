@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{
     cgroups,
     containerd::Containerd,
+    ends::Ends,
     images,
     namespaces::{cgroup, shared},
     network,
@@ -33,12 +34,12 @@ pub struct Node {
 
 impl Node {
     /// Starts the node of this number, with the images imported, and waits until it is ready.
-    pub(super) async fn start(lab: &Lab, number: usize) -> Result<Self> {
+    pub(super) async fn start(lab: &Lab, number: usize, ends: &Ends) -> Result<Self> {
         let tools = NodeTools::ensure().await?;
         let name = network::NODES[number];
         let folder = lab.path(name);
         fs::create_dir(&folder)?;
-        let containerd = Containerd::start(name, &folder).await?;
+        let containerd = Containerd::start(name, &folder, ends).await?;
         for file in images::files() {
             containerd.import(&shared(&file)?).await?;
         }
@@ -49,6 +50,7 @@ impl Node {
             kubelet: kubelet.start()?,
             containerd,
         };
+        ends.watch(&node.kubelet);
         node.wait_until_ready(lab).await?;
         Ok(node)
     }
@@ -73,21 +75,19 @@ impl Node {
         self.kubelet.check_alive()
     }
 
-    /// Waits until the kubelet or containerd ends, and returns a text with the end of its log. Once containerd was restarted
-    /// it waits for the kubelet alone.
-    pub(super) fn end(&self) -> impl Future<Output = String> + Send + use<> {
-        let (kubelet, containerd) = (self.kubelet.end(), self.containerd.end());
-        async move {
-            tokio::select! {
-                text = kubelet => text,
-                text = containerd => text,
-            }
-        }
-    }
-
     /// Kills containerd, and starts it again after this time.
     pub async fn restart_containerd(&mut self, down: Duration) -> Result<()> {
         self.containerd.restart(down).await
+    }
+
+    /// Kills containerd as if it had crashed.
+    pub fn kill_containerd(&mut self) {
+        self.containerd.kill();
+    }
+
+    /// Whether an image has been imported.
+    pub async fn has_image(&self, name: &str) -> Result<bool> {
+        self.containerd.has_image(name).await
     }
 
     /// Imports the images of an archive.

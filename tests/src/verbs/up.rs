@@ -119,7 +119,8 @@ Ctrl-C ends it and removes everything.",
         enter = enclosed.entering(),
         kubeconfig = kubeconfig.display(),
         bin = tools.folder().display(),
-        refused = REFUSED,
+        // Its shell starts in another folder.
+        refused = absolute(REFUSED).display(),
     ))
 }
 

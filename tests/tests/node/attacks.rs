@@ -20,7 +20,8 @@ use tokio::{
 };
 
 use crate::pods::{
-    HEALTH_PORT, WEBHOOK_PORT, address, all_ready, is_ready, name, restarts, webhook_host,
+    HEALTH_PORT, METRICS_PORT, WEBHOOK_PORT, address, all_ready, is_ready, name, restarts,
+    webhook_host,
 };
 
 const BODIES: usize = 50;
@@ -29,9 +30,6 @@ const STUCK_CLIENTS: usize = 40;
 
 /// Longer than three probes of liveness take to fail, with which the kubelet restarts a container.
 const ATTACK: Duration = Duration::from_secs(45);
-
-/// The port for metrics of the controller, in the chart.
-const METRICS_PORT: u16 = 8080;
 
 /// The kernel does not end a process that gets as many of the largest reviews at a time, from clients with different
 /// addresses.

@@ -6,9 +6,13 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::Duration,
 };
 
-use lab::{node, wait};
+use lab::{
+    node::{self, Output},
+    wait,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::on_a_node;
@@ -22,6 +26,29 @@ fn holds_a_node() {
     });
 }
 
+/// The test with which [`a_killed_lab_leaves_nothing_that_the_next_one_does_not_remove`] starts the next lab.
+#[tokio::test]
+#[ignore = "started by another test"]
+async fn ends_at_once() {
+    let enclosed = node::prepare(&["--list"], Output::Logged).await;
+    let ended = enclosed.unwrap().wait(STARTED).await;
+    assert!(ended.unwrap().success());
+}
+
+/// Limit of a lab that starts no program.
+const STARTED: Duration = Duration::from_mins(5);
+
+/// A test of this file, with temporary files in this folder.
+fn test(name: &str, temporary: &Path) -> Command {
+    let name = format!("leftovers::{name}");
+    let mut command = Command::new(env::current_exe().unwrap());
+    command
+        .args([&name, "--exact", "--ignored", "--nocapture"])
+        .env("TMPDIR", temporary)
+        .stdin(Stdio::null());
+    command
+}
+
 #[tokio::test]
 async fn a_killed_lab_leaves_nothing_that_the_next_one_does_not_remove() {
     if let Err(missing) = node::requirements().await.unwrap() {
@@ -29,12 +56,7 @@ async fn a_killed_lab_leaves_nothing_that_the_next_one_does_not_remove() {
         return;
     }
     let (temporary, before) = (tempfile::tempdir().unwrap(), traces());
-    let mut lab = Command::new(env::current_exe().unwrap())
-        .args(["leftovers::holds_a_node", "--exact", "--ignored"])
-        .env("TMPDIR", temporary.path())
-        .stdin(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut lab = test("holds_a_node", temporary.path()).spawn().unwrap();
     wait::until("containers of the node", async || {
         assert!(lab.try_wait()?.is_none(), "the lab has ended");
         let processes = processes(&cgroups(temporary.path()));
@@ -58,8 +80,11 @@ async fn a_killed_lab_leaves_nothing_that_the_next_one_does_not_remove() {
     let folders = fs::read_dir(temporary.path()).unwrap().flatten();
     let left: Vec<_> = folders.map(|it| it.path()).chain(left).collect();
     // Another lab may remove cgroups at the same time.
-    wait::until("folders and cgroups to be gone", async || {
-        node::remove_leftovers(temporary.path())?;
+    let mut reported = String::new();
+    wait::until("the next lab to remove folders and cgroups", async || {
+        let next = test("ends_at_once", temporary.path()).output()?;
+        reported.push_str(&String::from_utf8_lossy(&next.stderr));
+        assert!(next.status.success(), "{reported}");
         let still: Vec<_> = left.iter().filter(|path| path.exists()).collect();
         Ok(if still.is_empty() {
             Ok(())
@@ -69,6 +94,8 @@ async fn a_killed_lab_leaves_nothing_that_the_next_one_does_not_remove() {
     })
     .await
     .unwrap();
+    let text = "which a lab that was killed had left";
+    assert!(reported.contains(text), "{reported}");
 }
 
 /// `tests/lab up --node` is ended as users and their service managers end it.
@@ -97,6 +124,13 @@ async fn a_lab_that_is_interrupted_leaves_nothing() {
         })
         .await
         .unwrap();
+        for (command, fits) in [
+            ("kubectl get pods", "machine-webhook-"),
+            ("kubectl apply", "[TemplateNotFound]"),
+        ] {
+            let answer = as_said(&said(), command);
+            assert!(answer.contains(fits), "{command}: {answer}");
+        }
         let running = cgroups(temporary.path());
         assert!(processes(&running) > 2, "{running:?}");
         kill_process(Pid::from_child(&lab), signal).unwrap();
@@ -110,6 +144,23 @@ async fn a_lab_that_is_interrupted_leaves_nothing() {
         let added: Vec<_> = traces().difference(&before).cloned().collect();
         assert_eq!(added, [""; 0]);
     }
+}
+
+/// What the command of this text that begins so answers, in the shell of its first one.
+fn as_said(text: &str, command: &str) -> String {
+    let lines = || text.lines().map(str::trim);
+    let enter = lines().find_map(|line| line.strip_prefix("sudo "));
+    let command = lines().find(|line| line.starts_with(command));
+    let mut shell = Command::new("sh");
+    shell.args([
+        "-c",
+        &format!(
+            "{} -c '{} 2>&1'",
+            enter.unwrap(),
+            command.unwrap().split(" # ").next().unwrap()
+        ),
+    ]);
+    String::from_utf8(shell.output().unwrap().stdout).unwrap()
 }
 
 /// Parts of the names of what a node makes: the bridge, tables of kube-proxy, folders of the kubelet and of the lab.

@@ -16,14 +16,19 @@ mod webhook;
 
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use lab::{
     Binary, libvirt,
     node::{self, Cluster, FormerRelease, Output},
 };
+use tokio::time::timeout;
 
 /// Limit of one test, the start of its node included. A token is replaced after some ten minutes, and 10,000 Machines take
 /// five, or more on a busy machine.
 const LIMIT: Duration = Duration::from_mins(40);
+
+/// Limit of a report: a dead program is noticed within half a second.
+const REPORTED: Duration = Duration::from_secs(30);
 
 /// Runs the test of this name in namespaces of its own, with a cluster in which the chart is installed with these values and
 /// answers writes.
@@ -38,16 +43,21 @@ fn on_a_node(name: &str, values: &[&str], test: impl AsyncFnOnce(&mut Cluster)) 
 
 /// Runs the test of this name in namespaces of its own, with a cluster.
 fn on_an_empty_node(name: &str, test: impl AsyncFnOnce(&mut Cluster)) {
+    in_namespaces(name, async || {
+        let mut cluster = Cluster::start().await.unwrap();
+        let end = cluster.end();
+        tokio::select! {
+            () = test(&mut cluster) => {}
+            reason = end => assert!(reason.is_empty(), "{reason}"),
+        }
+    });
+}
+
+/// Runs the test of this name in namespaces of its own.
+fn in_namespaces(name: &str, test: impl AsyncFnOnce()) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     if node::is_enclosed() {
-        runtime.block_on(async {
-            let mut cluster = Cluster::start().await.unwrap();
-            let end = cluster.end();
-            tokio::select! {
-                () = test(&mut cluster) => {}
-                reason = end => assert!(reason.is_empty(), "{reason}"),
-            }
-        });
+        runtime.block_on(test());
         return;
     }
     runtime.block_on(async {
@@ -83,14 +93,35 @@ fn the_webhook_answers_every_call_whatever_happens_to_its_pods() {
     });
 }
 
+/// A test does not wait for its limit without containerd, also if it has restarted it before.
+#[test]
+fn a_containerd_that_dies_is_reported_with_its_log() {
+    in_namespaces(
+        "a_containerd_that_dies_is_reported_with_its_log",
+        async || {
+            let mut cluster = Cluster::start().await.unwrap();
+            let restarted = cluster.node.restart_containerd(Duration::ZERO);
+            restarted.await.unwrap();
+            assert!(cluster.end().now_or_never().is_none());
+            cluster.node.kill_containerd();
+            let reason = timeout(REPORTED, cluster.end()).await.unwrap();
+            assert!(reason.starts_with("containerd has ended\n"), "{reason}");
+            assert!(reason.contains("level="), "{reason}");
+        },
+    );
+}
+
 /// The programs of the former release are built before the node is started: it has no internet.
 #[test]
 fn release_0_1_0_is_upgraded_while_its_webhook_is_called_and_back() {
     let name = "release_0_1_0_is_upgraded_while_its_webhook_is_called_and_back";
     if !node::is_enclosed() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let former = runtime.block_on(FormerRelease::ensure());
-        if let Err(missing) = former.unwrap() {
+        let missing = runtime.block_on(async {
+            node::requirements().await.unwrap()?;
+            FormerRelease::ensure().await.unwrap().map(drop)
+        });
+        if let Err(missing) = missing {
             lab::skip(missing);
             return;
         }

@@ -13,6 +13,9 @@ pub(crate) const WEBHOOK_PORT: u16 = 9443;
 /// The port for probes and the log level of both programs, in the chart.
 pub(crate) const HEALTH_PORT: u16 = 8081;
 
+/// The port for metrics of the controller, in the chart.
+pub(crate) const METRICS_PORT: u16 = 8080;
+
 /// The Deployment of a program. The chart names it as its ServiceAccount.
 pub(crate) fn deployment(binary: Binary) -> String {
     format!("deployment/{}", binary.account())

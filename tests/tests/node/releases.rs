@@ -6,22 +6,32 @@ use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::ListParams};
 use lab::{
     Binary, OPERATOR_NAMESPACE,
+    image::{Image, Reference},
     node::{self, Cluster, IMAGE, IMAGE_VERSIONS},
     pages, wait,
 };
 
 use crate::{calls, pods::all_ready};
 
-/// An archive that is cut off is no image: nothing of it is installed.
+/// An archive that is cut off is no image: nothing of it is imported.
 pub(crate) async fn need_a_whole_archive(cluster: &mut Cluster) {
-    let whole = fs::read(node::archive().unwrap()).unwrap();
-    let cut = cluster.lab.path("cut-off.tar");
-    fs::write(&cut, &whole[..whole.len() / 2]).unwrap();
-    let error = cluster.node.import(&cut).await.unwrap_err();
+    let mut image = Image::read(&node::archive().unwrap()).unwrap();
+    image.name = Reference::new(IMAGE, "cut-off").unwrap();
+    let path = cluster.lab.path("cut-off.tar");
+    image.write(&path).unwrap();
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    let error = cluster.node.import(&path).await.unwrap_err();
     let error = format!("{error:#}");
     for part in ["cut-off.tar", "make it again", "unexpected EOF"] {
         assert!(error.contains(part), "{error}");
     }
+    let (cut, name) = (
+        image.name.to_string(),
+        format!("{IMAGE}:{}", IMAGE_VERSIONS[0]),
+    );
+    assert!(!cluster.node.has_image(&cut).await.unwrap());
+    assert!(cluster.node.has_image(&name).await.unwrap());
 }
 
 /// An upgrade to an image that is nowhere ends with the reason.
