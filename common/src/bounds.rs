@@ -60,6 +60,8 @@ pub const DEVICES_MAX: usize = 16;
 pub const CPU_MODEL_MAX: usize = NAME_MAX;
 /// Most terms of an affinity, requirements of a term, values of a requirement, and constraints on the spread over nodes.
 pub const AFFINITY_ITEMS_MAX: usize = LABELS_MAX;
+/// Largest skew and number of domains of a spread over nodes: Kubernetes has an `int32` for each.
+pub const SPREAD_COUNT_MAX: u32 = 2_147_483_647;
 /// Most values that overrides set.
 pub const OVERRIDES_MAX: usize = 64;
 /// Longest path of a field that a MachinePolicy allows to override, in characters. KubeVirt's longest has some 110.

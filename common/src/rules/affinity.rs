@@ -6,6 +6,7 @@ use crate::api::machine::{
     Affinity, NodeRequirement, NodeTerm, Placement, PodAffinity, PodSelector, PodTerm,
     TopologySpreadConstraint,
 };
+use crate::bounds::SPREAD_COUNT_MAX;
 use crate::code::Code;
 use crate::normalize::{Leaf, Merged};
 use crate::violation::{Findings, Kind, Location, Violation};
@@ -22,7 +23,7 @@ rules! {
             crd Some,
     }
     "machine" Check::Part(spread), on MACHINES_AND_TEMPLATES, Always, and [InvalidLabel, InvalidAffinity] {
-        Refuse InvalidTopologySpread = "A constraint on the spread over nodes lacks a field, or its fields contradict each other."
+        Refuse InvalidTopologySpread = "A constraint on the spread over nodes lacks a field, its fields contradict each other, or it repeats another one."
             because "KubeVirt refuses the virtual machine, as Kubernetes would refuse the pod of the guest."
             fix "Correct the field as the message says."
             crd Some,
@@ -85,8 +86,15 @@ fn spread(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
         findings,
     };
     let list = Location::from(leaf.path);
+    let mut known = vec![];
     for (index, constraint) in leaf.value.into_iter().flatten().enumerate() {
-        terms.constraint(constraint, &item(&list, index));
+        let at = item(&list, index);
+        let action = terms.constraint(constraint, &at);
+        let key = constraint.topology_key.as_deref();
+        if let Some(pair) = key.filter(|key| !key.is_empty()).zip(action) {
+            terms.repeated(pair, &at, &known);
+            known.push((index, pair));
+        }
     }
     parts.spread = leaf.value.unwrap_or_default().to_vec();
 }
@@ -202,7 +210,12 @@ impl Terms<'_> {
         );
     }
 
-    fn constraint(&mut self, constraint: &TopologySpreadConstraint, at: &Location) {
+    /// Returns what is done if no place fits.
+    fn constraint(
+        &mut self,
+        constraint: &TopologySpreadConstraint,
+        at: &Location,
+    ) -> Option<UnsatisfiableAction> {
         let TopologySpreadConstraint {
             label_selector,
             max_skew,
@@ -221,19 +234,48 @@ impl Terms<'_> {
                 Kind::Required,
                 "say by how many pods places may differ",
             ),
-            Some(1..) => {}
-            Some(_) => self.deny(skew, Kind::Invalid, "must be at least 1"),
+            Some(count) => self.spread_count(*count, skew),
         }
         let domains = at.clone().member("minDomains");
-        match min_domains {
-            Some(..=0) => self.deny(domains, Kind::Invalid, "must be at least 1"),
-            Some(_) if action == Some(UnsatisfiableAction::ScheduleAnyway) => {
+        if let Some(count) = min_domains {
+            self.spread_count(*count, domains.clone());
+            if action == Some(UnsatisfiableAction::ScheduleAnyway) {
                 let detail =
                     "needs 'whenUnsatisfiable: DoNotSchedule'; set that, or drop minDomains";
                 self.deny(domains, Kind::Invalid, detail);
             }
-            Some(_) | None => {}
         }
+        action
+    }
+
+    fn spread_count(&mut self, count: i64, at: Location) {
+        if !(1..=i64::from(SPREAD_COUNT_MAX)).contains(&count) {
+            let detail = format!("must be from 1 to {SPREAD_COUNT_MAX}");
+            let fault = Violation::new(at, self.code, Kind::Invalid, detail);
+            self.findings.deny(fault.value(count));
+        }
+    }
+
+    /// Kubernetes takes one constraint for each pair of key and action.
+    fn repeated(
+        &mut self,
+        pair: (&str, UnsatisfiableAction),
+        at: &Location,
+        known: &[(usize, (&str, UnsatisfiableAction))],
+    ) {
+        let Some((other, _)) = known.iter().find(|(_, it)| *it == pair) else {
+            return;
+        };
+        let (key, action) = pair;
+        let detail = format!(
+            "topologySpreadConstraints[{other}] has this topologyKey with 'whenUnsatisfiable: {}', too; remove one of the two, or change its topologyKey or whenUnsatisfiable",
+            action.as_str()
+        );
+        let at = at.clone().member("topologyKey");
+        let fault = Violation::new(at, self.code, Kind::Duplicate, detail).text(key);
+        // The index of the other constraint changes with the order of the list.
+        self.findings
+            .deny(fault.known_as("another constraint is the same"));
     }
 
     fn weight(&mut self, weight: Option<i64>, at: &Location) {

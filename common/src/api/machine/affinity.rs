@@ -160,11 +160,11 @@ pub struct TopologySpreadConstraint {
     pub label_selector: Option<PodSelector>,
     /// Most by which the numbers of these pods in two places differ, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<i64>", required, range(min = 1))]
+    #[schemars(with = "Option<i64>", required, range(min = 1, max = bounds::SPREAD_COUNT_MAX))]
     pub max_skew: Option<i64>,
     /// Fewest places, from 1; with whenUnsatisfiable DoNotSchedule only. Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = bounds::SPREAD_COUNT_MAX))]
     pub min_domains: Option<i64>,
     /// Key of a label of nodes; nodes with the same value are one topology domain.
     #[serde(skip_serializing_if = "Option::is_none")]
