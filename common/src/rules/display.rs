@@ -33,7 +33,7 @@ rules! {
             crd Some,
         Refuse DisplayPasswordNeedsLibvirt = "A password for the display is named, and the backend is KubeVirt."
             because "KubeVirt's VNC takes no password, and `virtctl` would bypass one that is asked for elsewhere."
-            fix "Drop `passwordSecretRef`: RBAC on `machines/vnc` decides who gets in."
+            fix "Drop `passwordSecretRef`: RBAC on `virtualmachineinstances/vnc` of `subresources.kubevirt.io` decides who may use `virtctl vnc`."
             crd Some,
     }
     "display" Check::Part(console), on MACHINES_AND_TEMPLATES, Always {}
@@ -104,7 +104,7 @@ fn display(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
         let name = Location::from(PASSWORD).member("name");
         form::secret_name(name, secret.name.as_deref(), findings);
         if subject.backend == Backend::Kubevirt {
-            let detail = "KubeVirt's VNC takes no password; RBAC on machines/vnc decides who gets in, a link lets one person in";
+            let detail = "KubeVirt's VNC takes no password; drop it: RBAC on virtualmachineinstances/vnc of subresources.kubevirt.io decides who may use 'virtctl vnc'";
             let code = Code::DisplayPasswordNeedsLibvirt;
             let fault = Violation::new(PASSWORD, code, Kind::Forbidden, detail);
             findings.deny(fault.unless_faulty(FieldPath::field("backend")));
@@ -143,7 +143,7 @@ fn display_type(leaf: Leaf<&str>, findings: &mut Findings) -> Option<DisplayType
     let code = Code::UnsupportedDisplayType;
     let is_spice = |text: &&str| text.eq_ignore_ascii_case("spice");
     if let Some(text) = leaf.value.filter(is_spice) {
-        let detail = "supported values: \"vnc\", \"none\"; SPICE needs several connections, of which a libvirt host passes on one: use vnc, which any viewer and a browser show through machine-gateway";
+        let detail = "supported values: \"vnc\", \"none\"; SPICE needs several connections, of which a libvirt host passes on one: use vnc, which 'virtctl vnc' shows on KubeVirt, and any VNC viewer on a libvirt host";
         findings.deny(Violation::new(leaf.path, code, Kind::NotSupported, detail).text(text));
         return None;
     }

@@ -229,7 +229,7 @@ pub(super) fn url_form(url: &str, backend: Backend, path: FieldPath, findings: &
             .is_some_and(|scheme| scheme.eq_ignore_ascii_case(FILE));
         let fix = match (suggestion(&redacted(url), backend), backend) {
             _ if is_file && backend == Backend::Libvirt => {
-                "; a file is not read: put it into the image pool of the host (virsh vol-upload) and name it in libvirtVolume, or serve it by https://".to_owned()
+                "; a file is not read: put it into the image pool of the host (virsh vol-upload) and name it in volume, or serve it by https://".to_owned()
             }
             _ if is_file => {
                 "; a file is not read: put it into a PersistentVolumeClaim (virtctl image-upload) and name that in persistentVolumeClaim, or serve it by https://".to_owned()
