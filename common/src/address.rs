@@ -240,7 +240,9 @@ pub enum RangeError {
     )]
     Form,
     /// The two addresses are of different families.
-    #[error("begins with an IPv4 address and ends with an IPv6 address, or the other way round")]
+    #[error(
+        "has an IPv4 address and an IPv6 address: give two addresses of the family that the subnet has"
+    )]
     Families,
     /// It ends before it begins.
     #[error("ends before it begins: try '{0}'")]

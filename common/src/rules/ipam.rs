@@ -78,25 +78,27 @@ fn subnets(
     }
     let mut known: Vec<(usize, Cidr)> = Vec::new();
     for (index, subnet) in subnets.iter().enumerate() {
-        let Some(cidr) = cidr(index, subnet, findings) else {
-            continue;
-        };
-        if let Some((other, overlapped)) = known.iter().find(|(_, it)| it.overlaps(cidr)) {
-            let detail = format!(
-                "overlaps with {overlapped} of spec.ipam.subnets[{other}]; make one of them smaller, or remove it"
-            );
-            let fault = Violation::new(
-                in_subnet(index, "cidr"),
-                Code::SubnetsOverlap,
-                Kind::Invalid,
-                detail,
-            );
-            findings.deny(fault.text(&cidr.to_string()));
+        let cidr = cidr(index, subnet, findings);
+        if let Some(cidr) = cidr {
+            overlap(index, cidr, &known, findings);
+            known.push((index, cidr));
         }
-        known.push((index, cidr));
         gateway(index, subnet, cidr, findings);
         ranges(index, subnet, cidr, findings);
     }
+}
+
+/// Rule [`Code::SubnetsOverlap`].
+fn overlap(index: usize, cidr: Cidr, known: &[(usize, Cidr)], findings: &mut Findings) {
+    let Some((other, overlapped)) = known.iter().find(|(_, it)| it.overlaps(cidr)) else {
+        return;
+    };
+    let detail = format!(
+        "overlaps with {overlapped} of spec.ipam.subnets[{other}]; make one of them smaller, or remove it"
+    );
+    let path = in_subnet(index, "cidr");
+    let fault = Violation::new(path, Code::SubnetsOverlap, Kind::Invalid, detail);
+    findings.deny(fault.text(&cidr.to_string()));
 }
 
 /// Rules [`Code::SubnetRequired`] and [`Code::InvalidSubnet`].
@@ -123,26 +125,31 @@ fn cidr(index: usize, subnet: &Subnet, findings: &mut Findings) -> Option<Cidr> 
     }
 }
 
-/// Rule [`Code::InvalidGateway`].
-fn gateway(index: usize, subnet: &Subnet, cidr: Cidr, findings: &mut Findings) {
+/// Rule [`Code::InvalidGateway`]. Without the network only the form of the gateway is known to be wrong.
+fn gateway(index: usize, subnet: &Subnet, cidr: Option<Cidr>, findings: &mut Findings) {
     let Some(text) = subnet.gateway.as_deref() else {
         return;
     };
-    let hosts = cidr.hosts();
-    let detail = match text.parse::<IpAddr>() {
-        Err(_) => "is not an IP address".to_owned(),
-        Ok(address) if !cidr.contains(address) => format!("is not in {cidr}: give one of {hosts}"),
-        Ok(address) if !hosts.contains(address) => {
+    let detail = match (text.parse::<IpAddr>(), cidr) {
+        (Err(_), Some(cidr)) => {
+            format!("is not an IP address: give one of {}", cidr.hosts())
+        }
+        (Err(_), None) => "is not an IP address: give one such as 10.0.0.1".to_owned(),
+        (Ok(address), Some(cidr)) if !cidr.contains(address) => {
+            format!("is not in {cidr}: give one of {}", cidr.hosts())
+        }
+        (Ok(address), Some(cidr)) if !cidr.hosts().contains(address) => {
+            let hosts = cidr.hosts();
             format!("is the network or broadcast address of {cidr}: give one of {hosts}")
         }
-        Ok(_) => return,
+        (Ok(_), _) => return,
     };
     let path = in_subnet(index, "gateway");
     findings.deny(Violation::new(path, Code::InvalidGateway, Kind::Invalid, detail).text(text));
 }
 
 /// Rules [`Code::InvalidRange`] and [`Code::RangesOverlap`].
-fn ranges(index: usize, subnet: &Subnet, cidr: Cidr, findings: &mut Findings) {
+fn ranges(index: usize, subnet: &Subnet, cidr: Option<Cidr>, findings: &mut Findings) {
     let mut known: Vec<AddressRange> = Vec::new();
     for (item, text) in subnet.ranges.iter().flatten().enumerate() {
         let location = || Location::from(in_subnet(index, "ranges")).key(&item.to_string());
@@ -157,7 +164,7 @@ fn ranges(index: usize, subnet: &Subnet, cidr: Cidr, findings: &mut Findings) {
                 continue;
             }
         };
-        if !cidr.all().contains_all(range) {
+        if let Some(cidr) = cidr.filter(|cidr| !cidr.all().contains_all(range)) {
             let fix = match range.within(cidr.hosts()) {
                 Some(part) => format!("try '{part}'"),
                 None => format!("give a part of {}", cidr.hosts()),
