@@ -93,6 +93,12 @@ impl Code {
         self.family() == "update"
     }
 
+    /// Whether the value itself is valid, and is only taken already: with another one in its place, what is wrong beside
+    /// it stays wrong.
+    pub(crate) fn is_about_the_taken(self) -> bool {
+        [Self::ClaimInUse, Self::VolumeInUse, Self::VolumeReserved].contains(&self)
+    }
+
     /// Whether violations of the fields below are left out, because those fields cannot be read.
     pub(crate) fn hides_fields_below(self) -> bool {
         [Self::Unreadable, Self::WrongType, Self::SpecRequired].contains(&self)

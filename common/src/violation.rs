@@ -355,7 +355,10 @@ impl Findings {
         };
         let unreadable = fields(|violation| violation.code.hides_fields_below());
         let causes = fields(|violation| {
-            violation.unless_faulty.is_empty() && !violation.code.is_about_the_change()
+            let code = violation.code;
+            violation.unless_faulty.is_empty()
+                && !code.is_about_the_change()
+                && !code.is_about_the_taken()
         });
         let at_or_above = |field: &str, faults: &BTreeSet<&str>| {
             let mut ends = field.match_indices(['.', '[']).map(|(end, _)| end);
