@@ -59,6 +59,13 @@ impl HostUri {
         self.driver
     }
 
+    /// The transport that the scheme of a text names, whatever else is wrong with it.
+    pub(crate) fn transport_of(text: &str) -> Option<Transport> {
+        let (scheme, _) = text.split_once("://")?;
+        let (_, transport) = driver_and_transport(scheme).ok()?;
+        Some(transport)
+    }
+
     /// The transport of the connection.
     pub fn transport(&self) -> Transport {
         self.transport

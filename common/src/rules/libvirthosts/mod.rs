@@ -165,35 +165,29 @@ fn uri(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     let fix = "give the URI of its libvirt, such as 'qemu+tls://hv1.example.com/system'";
     let leaf = required("uri", spec.uri.as_deref(), fix, findings);
     let Some(text) = leaf.value else { return };
-    let (path, credentials) = (leaf.path, FieldPath::field("credentialsSecretRef"));
-    let uri: HostUri = match text.parse() {
-        Ok(uri) => uri,
-        Err(error) => {
-            let fix = match HostUri::suggestion(text) {
-                Some(uri) => format!("write it as '{uri}'"),
-                None => "a valid one is 'qemu+tls://hv1.example.com/system'".to_owned(),
-            };
-            let detail = format!("{error}; {fix}");
-            let fault = Violation::new(path, Code::InvalidHostUri, Kind::Invalid, detail);
-            findings.deny(fault.text(text));
-            return;
-        }
-    };
-    let local = uri.transport() == Transport::Local;
-    match &spec.credentials_secret_ref {
-        None if !local => {
-            let detail = match uri.transport() {
-                Transport::Ssh => "name the Secret with ssh-privatekey and known_hosts",
-                Transport::Local | Transport::Tls => {
-                    "name the Secret with tls.crt, tls.key and ca.crt"
-                }
-            };
+    let uri: Result<HostUri, _> = text.parse();
+    if let Err(error) = &uri {
+        let fix = match HostUri::suggestion(text) {
+            Some(uri) => format!("write it as '{uri}'"),
+            None => "a valid one is 'qemu+tls://hv1.example.com/system'".to_owned(),
+        };
+        let detail = format!("{error}; {fix}");
+        let fault = Violation::new(leaf.path, Code::InvalidHostUri, Kind::Invalid, detail);
+        findings.deny(fault.text(text));
+    }
+    let path = FieldPath::field("credentialsSecretRef");
+    let needed = HostUri::transport_of(text).and_then(keys_of);
+    match (&spec.credentials_secret_ref, needed) {
+        (None, Some(keys)) => {
+            let detail = format!("name the Secret with {keys}");
             let code = Code::CredentialsRequired;
             findings.deny(Violation::new(credentials, code, Kind::Required, detail));
         }
-        Some(_) if local => {
-            let text = format!("{credentials}: credentials are not used for {uri}");
-            findings.warn(Code::CredentialsUnused, &text);
+        (Some(_), None) => {
+            if let Ok(uri) = uri {
+                let text = format!("{path}: credentials are not used for {uri}");
+                findings.warn(Code::CredentialsUnused, &text);
+            }
         }
         None | Some(_) => {}
     }
