@@ -181,9 +181,9 @@ pub(crate) fn invalid_object_name(location: impl Into<Location>, text: &str) -> 
 }
 
 /// Violation for the name of an object of a kind whose names must be labels.
-pub(crate) fn invalid_object_label(path: FieldPath, text: &str) -> Violation {
+pub(crate) fn invalid_object_label(location: impl Into<Location>, text: &str) -> Violation {
     let detail = NameForm::LABEL.fix(text, |_| true);
-    Violation::new(path, Code::InvalidObjectName, Kind::Invalid, detail).text(text)
+    Violation::new(location, Code::InvalidObjectName, Kind::Invalid, detail).text(text)
 }
 
 /// The name of a Secret: rules [`Code::SecretNameRequired`] and [`Code::InvalidObjectName`].

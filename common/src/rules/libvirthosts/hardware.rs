@@ -1,17 +1,15 @@
 //! Hardware that a LibvirtHost offers to single guests.
 
-use std::collections::BTreeMap;
-
 use crate::bounds::CPU_LIST_MAX;
 use crate::code::Code;
 use crate::cpu_list::CpuList;
 use crate::field_path::FieldPath;
 use crate::pci::PciAddress;
-use crate::violation::{Findings, Kind, Violation};
+use crate::violation::{Findings, Kind, Location, Violation};
 
 use super::super::form;
 use super::super::rule::{Check, rules};
-use super::{HostIntent, leaf, required_at};
+use super::{Entries, HostIntent, entry, leaf, required_at};
 
 rules! {
     "libvirthosts" Check::Host(devices), on HOSTS, Always, and [HostFieldRequired, InvalidDeviceName, DuplicateOffer] {
@@ -48,7 +46,7 @@ fn dedicated_cpus(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Find
 /// The rules about devices, and [`Code::InvalidPciAddress`].
 fn devices(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     let mut names = vec![];
-    let mut offered: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut offered = Entries::default();
     for (index, item) in spec.devices.iter().flatten().enumerate() {
         let at = |field| FieldPath::item("devices", index, field);
         let fix = "name the device as Machines name it in deviceName, such as 'nvidia.com/A100'";
@@ -63,24 +61,20 @@ fn devices(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
             let fix = "give the addresses of the devices, as 'lspci -D' prints them on the host";
             required_at(leaf(at("addresses"), None), fix, findings);
         }
-        for text in item.addresses.iter().flatten() {
-            pci_address(at("addresses"), text, findings);
-            if let Some(first) = offered.insert(text, name.value.unwrap_or_default()) {
-                let detail = format!("is a device of '{first}' already; offer each device once");
-                let code = Code::DuplicateOffer;
-                let fault = Violation::new(at("addresses"), code, Kind::Duplicate, detail);
-                findings.deny(fault.text(text));
-            }
+        for (index, text) in item.addresses.iter().flatten().enumerate() {
+            let at = entry(at("addresses"), index);
+            pci_address(at.clone(), text, findings);
+            offered.add(text, &at, "each device is offered once", findings);
         }
     }
     form::unique_names(names, Code::DuplicateOffer, findings);
 }
 
 /// Rule [`Code::InvalidPciAddress`].
-fn pci_address(path: FieldPath, text: &str, findings: &mut Findings) {
+fn pci_address(at: Location, text: &str, findings: &mut Findings) {
     if let Err(error) = text.parse::<PciAddress>() {
         let detail = error.to_string();
-        let fault = Violation::new(path, Code::InvalidPciAddress, Kind::Invalid, detail);
+        let fault = Violation::new(at, Code::InvalidPciAddress, Kind::Invalid, detail);
         findings.deny(fault.text(text));
     }
 }

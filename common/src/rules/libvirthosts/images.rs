@@ -3,11 +3,11 @@
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::image_source;
-use crate::violation::{Findings, Kind, Location, Violation};
+use crate::violation::{Findings, Kind, Violation};
 
 use super::super::form;
 use super::super::rule::{Check, rules};
-use super::{HostIntent, leaf, libvirt_name, required_at};
+use super::{Entries, HostIntent, entry, leaf, libvirt_name, required_at};
 
 rules! {
     "libvirthosts" Check::Host(image_pool), on HOSTS, Always, and [InvalidObjectName] {
@@ -75,7 +75,7 @@ fn console_log_pool(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Fi
 
 /// The rules about pools with existing volumes.
 fn existing_volumes(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
-    let (mut namespaces, mut pools) = (vec![], vec![]);
+    let (mut namespaces, mut pools) = (Entries::default(), vec![]);
     for (index, item) in spec.existing_volumes.iter().flatten().enumerate() {
         let at = |field| FieldPath::item("existingVolumes", index, field);
         let pool = required_at(
@@ -105,15 +105,16 @@ fn existing_volumes(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Fi
             let fix = "name the namespaces whose Machines may use the volumes";
             required_at(leaf(at("namespaces"), None), fix, findings);
         }
-        for namespace in named {
+        for (index, namespace) in named.enumerate() {
+            let at = entry(at("namespaces"), index);
             if !form::is_label(namespace) {
-                findings.deny(form::invalid_object_label(at("namespaces"), namespace));
+                findings.deny(form::invalid_object_label(at.clone(), namespace));
             }
-            namespaces.push(leaf(at("namespaces"), Some(namespace.as_str())));
+            let why = "a host offers each namespace one pool";
+            namespaces.add(namespace, &at, why, findings);
         }
     }
     form::unique_names(pools, Code::DuplicateOffer, findings);
-    form::unique_names(namespaces, Code::DuplicateOffer, findings);
 }
 
 /// What else the controller uses a pool for.
@@ -134,8 +135,7 @@ fn use_of(spec: &HostIntent, pool: &str) -> Option<&'static str> {
 fn image_sources(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     for (index, source) in spec.image_sources.iter().flatten().enumerate() {
         if let Err(error) = image_source::prefix(source) {
-            let location = Location::from(FieldPath::field("imageSources"));
-            let location = location.key(&index.to_string());
+            let location = entry(FieldPath::field("imageSources"), index);
             let detail = format!("{error}; write it as 'https://images.example.com/os/'");
             let fault = Violation::new(location, Code::InvalidImageSource, Kind::Invalid, detail);
             findings.deny(fault.text(&image_source::redacted(source)));

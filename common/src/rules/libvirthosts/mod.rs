@@ -6,7 +6,7 @@ pub(crate) mod images;
 pub(crate) mod intent;
 pub(crate) mod limits;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::api::choice::{Choice, CpuMode, HostNetworkType, Provisioning, VirtType, VolumeFormat};
 use crate::code::Code;
@@ -135,6 +135,29 @@ fn leaf(path: FieldPath, value: Option<&str>) -> Leaf<&str> {
     Leaf { value, path }
 }
 
+/// The place of an entry of a list of texts.
+fn entry(list: FieldPath, index: usize) -> Location {
+    Location::from(list).key(&index.to_string())
+}
+
+/// Texts that may be entries of one list only, each with its place.
+#[derive(Default)]
+struct Entries<'t>(BTreeMap<&'t str, Location>);
+
+impl<'t> Entries<'t> {
+    /// Adds an entry. Rule [`Code::DuplicateOffer`]; `why`: why it may be there once only.
+    fn add(&mut self, text: &'t str, at: &Location, why: &str, findings: &mut Findings) {
+        let Some(first) = self.0.get(text) else {
+            self.0.insert(text, at.clone());
+            return;
+        };
+        let detail = format!("is also {}; {why}; remove one of the two", first.field());
+        let fault = Violation::new(at.clone(), Code::DuplicateOffer, Kind::Duplicate, detail);
+        // The index of the other entry changes with the order of the list.
+        findings.deny(fault.text(text).known_as("another entry is the same"));
+    }
+}
+
 /// Rule [`Code::HostFieldRequired`] for a field of the spec.
 fn required<'t>(
     field: &'static str,
@@ -181,7 +204,7 @@ fn uri(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
         (None, Some(keys)) => {
             let detail = format!("name the Secret with {keys}");
             let code = Code::CredentialsRequired;
-            findings.deny(Violation::new(credentials, code, Kind::Required, detail));
+            findings.deny(Violation::new(path, code, Kind::Required, detail));
         }
         (Some(_), None) => {
             if let Ok(uri) = uri {
@@ -189,7 +212,16 @@ fn uri(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
                 findings.warn(Code::CredentialsUnused, &text);
             }
         }
-        None | Some(_) => {}
+        (None, None) | (Some(_), Some(_)) => {}
+    }
+}
+
+/// The keys of the Secret that a transport needs; `None` for the controller's own host.
+fn keys_of(transport: Transport) -> Option<&'static str> {
+    match transport {
+        Transport::Local => None,
+        Transport::Ssh => Some("ssh-privatekey and known_hosts"),
+        Transport::Tls => Some("tls.crt, tls.key and ca.crt"),
     }
 }
 
