@@ -1,13 +1,15 @@
 //! Hardware of the node or host that a Machine has for itself: CPU model, dedicated CPUs, huge pages and devices.
 
-use crate::api::choice::HugepageSize;
+use crate::api::choice::{Choice as _, HugepageSize};
 use crate::api::machine::Device;
 use crate::api::normalized::{NormalizedDevice, NormalizedHardware};
 use crate::bounds::CPU_MODEL_MAX;
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::{Leaf, Merged, Pins};
+use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Violation};
+use crate::words::quoted;
 
 use super::form;
 use super::rule::{Check, Parts, Subject, rules};
@@ -130,15 +132,26 @@ fn dedicated_cpu(merged: &Merged<'_>, findings: &mut Findings) -> bool {
     let [_, threads, ..] = cpu_leaves(merged);
     let count = threads.value.unwrap_or(1);
     if is_dedicated && count > DEDICATED_THREADS_MAX {
+        findings.deny(too_many_threads(threads.path, count, leaf.path));
+    }
+    is_dedicated
+}
+
+/// Rule [`Code::TooManyDedicatedThreads`], where the user can edit: at the threads, or at `dedicated` if only that is the
+/// user's.
+fn too_many_threads(threads: FieldPath, count: i64, dedicated: FieldPath) -> Violation {
+    let code = Code::TooManyDedicatedThreads;
+    let path = threads.or_user_path(dedicated);
+    if path == threads {
         let detail = format!(
             "must be at most {DEDICATED_THREADS_MAX} with dedicated CPUs; raise cores instead"
         );
-        let path = threads.path.or_user_path(leaf.path);
-        let code = Code::TooManyDedicatedThreads;
-        let fault = Violation::new(path, code, Kind::Invalid, detail);
-        findings.deny(fault.value(count));
+        return Violation::new(path, code, Kind::Invalid, detail).value(count);
     }
-    is_dedicated
+    let detail = format!(
+        "the template has {count} threads per core, and with dedicated CPUs there are at most {DEDICATED_THREADS_MAX}; set resources.cpu.threads to {DEDICATED_THREADS_MAX} and raise cores instead, or drop dedicated"
+    );
+    Violation::new(path, code, Kind::Invalid, detail).value(true)
 }
 
 /// Rules [`Code::UnsupportedHugepages`] and [`Code::HugepagesDoNotDivideMemory`].
@@ -151,17 +164,35 @@ fn pages(merged: &Merged<'_>, findings: &mut Findings) -> Option<HugepageSize> {
     for (bytes, memory) in amounts.into_iter().flatten() {
         let page = pages.bytes();
         if memory.value.is_some() && !bytes.is_multiple_of(page) {
-            let detail = format!(
-                "must be a multiple of the huge pages of {pages}; the next one is {}",
-                bytes.round_up_to(page)
-            );
-            let path = memory.path.or_user_path(leaf.path);
-            let code = Code::HugepagesDoNotDivideMemory;
-            let fault = Violation::new(path, code, Kind::Invalid, detail);
-            findings.deny(fault.text(memory.value.unwrap_or_default()));
+            let next = bytes.round_up_to(page);
+            findings.deny(no_whole_pages(memory, next, pages, leaf.path));
         }
     }
     Some(pages)
+}
+
+/// Rule [`Code::HugepagesDoNotDivideMemory`], where the user can edit: at the memory, or at the huge pages if only those are
+/// the user's. `next`: the next multiple.
+fn no_whole_pages(
+    memory: Leaf<&str>,
+    next: Bytes,
+    pages: HugepageSize,
+    hugepages: FieldPath,
+) -> Violation {
+    let code = Code::HugepagesDoNotDivideMemory;
+    let path = memory.path.or_user_path(hugepages);
+    let given = memory.value.unwrap_or_default();
+    if path == memory.path {
+        let detail =
+            format!("must be a multiple of the huge pages of {pages}; the next one is {next}");
+        return Violation::new(path, code, Kind::Invalid, detail).text(given);
+    }
+    let field = memory.path.in_template().unwrap_or_default();
+    let detail = format!(
+        "{field} of the template is {}, which is no multiple of these huge pages; set {field} to {next}, or drop hugepages",
+        quoted(given)
+    );
+    Violation::new(path, code, Kind::Invalid, detail).text(pages.as_str())
 }
 
 /// Rules [`Code::DeviceNameRequired`], [`Code::InvalidDeviceName`], [`Code::DuplicateDevice`] and
