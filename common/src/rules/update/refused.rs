@@ -115,10 +115,17 @@ impl Change {
         path.rsplit_once('.').map_or(path, |(_, name)| name)
     }
 
+    /// Whether the template brings a value where there was none: a Machine cannot override it with none.
+    fn is_new_in_template(&self) -> bool {
+        self.from == none() && !self.path.is_from_user()
+    }
+
     /// How to keep the stored value: in the field that the user wrote, or by overriding the template.
     fn how_to_keep(&self, disk: &str) -> String {
         let (name, from) = (self.name(), &self.from);
-        if *from == none() {
+        if self.is_new_in_template() {
+            format!("take a template whose disk '{disk}' has no {name}")
+        } else if *from == none() {
             "leave it out".to_owned()
         } else if self.path.is_from_user() {
             format!("set it to {from}")
@@ -135,8 +142,13 @@ impl Change {
     /// Refuses it because the volume of a disk was made from the field.
     pub(super) fn deny_for_volume(&self, disk: &str, findings: &mut Findings) {
         let (name, from, to, keep) = (self.name(), &self.from, &self.to, self.how_to_keep(disk));
+        let other = if self.is_new_in_template() {
+            "remove the template's disk with 'remove: true' and add one of another name"
+        } else {
+            "take another disk"
+        };
         let detail = format!(
-            "the {name} of disk '{disk}' cannot change from {from} to {to}, because its volume exists; {keep}, or take another disk"
+            "the {name} of disk '{disk}' cannot change from {from} to {to}, because its volume exists; {keep}, or {other}"
         );
         self.deny(Code::DiskChanged, detail, findings);
     }
@@ -151,6 +163,9 @@ pub(super) fn is_known<V>(leaf: &Leaf<V>, merged: &Merged<'_>) -> bool {
 fn show<T: Display>(value: &T) -> String {
     value.to_string()
 }
+
+/// A family of operating systems that neither the spec nor the template names. It cannot be written.
+const UNKNOWN: &str = "unknown";
 
 /// Rule [`Code::StopFirst`].
 fn stop_first(update: &Update<'_>, _: &dyn Catalog, findings: &mut Findings) {
@@ -169,7 +184,7 @@ fn stop_first(update: &Update<'_>, _: &dyn Catalog, findings: &mut Findings) {
     };
     let (efi, secure_boot) = (firmware::efi(merged), firmware::secure_boot(merged));
     let family = guest_os::family(merged);
-    let shown = |os: Option<OsFamily>| os.map_or("unknown", OsFamily::as_str);
+    let shown = |os: Option<OsFamily>| os.map_or(UNKNOWN, OsFamily::as_str);
     let (was, is) = (shown(old.os), shown(family.value.and_then(OsFamily::parse)));
     let changes = [
         Change::of(
@@ -207,10 +222,12 @@ fn stop_first(update: &Update<'_>, _: &dyn Catalog, findings: &mut Findings) {
         let Change {
             field, from, to, ..
         } = &change;
-        let keep = if change.path.is_from_user() {
-            format!("leave it at {from}")
-        } else {
-            format!("set spec.{} to {from}", field.path())
+        let name = field.path();
+        let keep = match (change.path.is_from_user(), from == UNKNOWN) {
+            (true, true) => format!("leave {name} out"),
+            (false, true) => format!("take a template without {name}"),
+            (true, false) => format!("leave it at {from}"),
+            (false, false) => format!("set spec.{name} to {from}"),
         };
         let detail = format!(
             "cannot change from {from} to {to} while the machine runs; set 'powerState: Stopped' before or in the same update, or {keep}"
