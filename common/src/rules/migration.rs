@@ -8,12 +8,13 @@ use crate::names;
 use crate::violation::{Findings, Kind, Violation};
 
 use super::form;
+use super::name_form::NameForm;
 use super::rule::{Check, MigrationRequest, rules};
 
 rules! {
     "migration" Check::Migration(target), on MACHINES, Always {
-        Refuse InvalidMigrationTarget = "The annotation `machine.vitistack.io/migrate-to` cannot be the name of a node."
-            because "KubeVirt looks for a node with this name as its label `kubernetes.io/hostname`."
+        Refuse InvalidMigrationTarget = "The annotation `machine.vitistack.io/migrate-to` cannot be the name of a node, or on libvirt that of a LibvirtHost."
+            because "KubeVirt looks for a node with this name as its label `kubernetes.io/hostname`, and the controller for a LibvirtHost of this name."
             fix "Write the name of a node as `kubectl get nodes` shows it, on libvirt that of a LibvirtHost, or drop the annotation: KubeVirt or the controller then chooses."
             crd Nothing,
     }
@@ -30,14 +31,26 @@ fn annotation(name: &str) -> String {
     format!("metadata.annotations[{name}]")
 }
 
+/// What can be the label `kubernetes.io/hostname` of a node, by which KubeVirt selects it.
+const NODE_NAME: &str = "must be the name of a node: at most 63 letters, digits, '-', '_' and '.', a letter or digit first and last";
+
 /// Rule [`Code::InvalidMigrationTarget`].
 fn target(request: &MigrationRequest<'_>, findings: &mut Findings) {
-    let target = request.new_target;
-    if let Some(node) = target.filter(|node| !form::is_label_name(node)) {
+    let Some(name) = request.new_target else {
+        return;
+    };
+    let (fits, detail) = match request.backend {
+        Backend::Kubevirt => (form::is_label_name(name), NODE_NAME.to_owned()),
+        Backend::Libvirt => {
+            let requirement = NameForm::OBJECT.requirement();
+            let detail = format!("{requirement}: it names a LibvirtHost");
+            (form::is_object_name(name), detail)
+        }
+    };
+    if !fits {
         let at = annotation(names::ANNOTATION_MIGRATE_TO);
-        let detail = "must be the name of a node: at most 63 letters, digits, '-', '_' and '.', a letter or digit first and last";
         let fault = Violation::new(&*at, Code::InvalidMigrationTarget, Kind::Invalid, detail);
-        findings.deny(fault.text(node));
+        findings.deny(fault.text(name));
     }
 }
 
@@ -47,7 +60,7 @@ fn movable(request: &MigrationRequest<'_>, findings: &mut Findings) {
     if !request.is_new {
         return;
     }
-    let detail = if request.backend == Some(Backend::Libvirt) {
+    let detail = if request.backend == Backend::Libvirt {
         let Some(obstacle) = libvirt::obstacle_of(request, findings) else {
             return;
         };

@@ -272,12 +272,12 @@ impl Lookup<'_> {
 pub(crate) struct MigrationRequest<'a> {
     /// Whether a migration is requested that was not requested before.
     pub(crate) is_new: bool,
-    /// The node to move to, if it is another one than before.
+    /// The node or LibvirtHost to move to, if it is another one than before.
     pub(crate) new_target: Option<&'a str>,
-    /// The node to move to.
+    /// The node or LibvirtHost to move to.
     pub(crate) target: Option<&'a str>,
-    /// The backend of the stored Machine.
-    pub(crate) backend: Option<Backend>,
+    /// The backend of the stored Machine, else that of the new one.
+    pub(crate) backend: Backend,
     /// The node that the guest runs on, as far as the controller has reported.
     pub(crate) node: Option<&'a str>,
     /// Why KubeVirt cannot move the guest: message of the condition LiveMigratable, if it is False.

@@ -42,7 +42,11 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
     let object = Object::decode(request.object, &mut findings);
     let old = request.old.map(Old::decode);
     let stage = request.stage;
-    let migration = migration_request(request.namespace, &object, old.as_ref(), catalog);
+    let stored_backend = old.as_ref().and_then(Old::backend);
+    let (_, backend) = backends(&object.spec, stored_backend, None, settings);
+    // A move to another backend is refused as such.
+    let backend = stored_backend.unwrap_or(backend);
+    let migration = migration_request(request.namespace, &object, old.as_ref(), backend, catalog);
     rules::check_migration(&migration, &mut findings);
 
     if let Some(old) = &old

@@ -14,6 +14,7 @@ pub(super) fn migration_request<'a>(
     namespace: &'a str,
     object: &'a Object<'_>,
     old: Option<&'a Old<'_>>,
+    backend: Backend,
     catalog: &'a dyn Catalog,
 ) -> MigrationRequest<'a> {
     let before = old.map(|old| &old.object);
@@ -30,7 +31,7 @@ pub(super) fn migration_request<'a>(
         is_new: text.is_some() && !is_known,
         new_target: target.filter(|_| target != old_target),
         target,
-        backend: old.and_then(Old::backend),
+        backend,
         power_state: power_state.and_then(PowerState::parse),
         node: before.and_then(|before| before.status.node_name.as_deref()),
         obstacle: before.and_then(|before| before.status.obstacle_to_migration()),
