@@ -289,6 +289,19 @@ mod tests {
     }
 
     #[test]
+    fn no_address_of_a_name_server_is_allocated() {
+        let ipam = Ipam {
+            dns: addresses(&["10.0.0.2"]).into_iter().collect(),
+            ..ipam(&[("10.0.0.0/29", Some("10.0.0.1"), &["10.0.0.1-10.0.0.3"])])
+        };
+        let mut taken = BTreeSet::new();
+        while let Ok(address) = ipam.free(Family::V4, "uid", &taken) {
+            taken.insert(address);
+        }
+        assert_eq!(taken, addresses(&["10.0.0.3"]));
+    }
+
+    #[test]
     fn a_search_starts_at_the_same_address_each_time_and_at_others_for_other_machines() {
         let ipam = ipam(&[("10.0.0.0/16", None, &[]), ("fd00::/64", None, &[])]);
         assert_eq!(ipam.families().collect::<Vec<_>>(), Family::ALL);

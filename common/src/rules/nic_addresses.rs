@@ -214,7 +214,8 @@ fn card(item: &Item<'_, Network>, lookup: &Lookup<'_>, findings: &mut Findings) 
     }
 }
 
-/// Rules [`Code::AddressNotInSubnet`] and [`Code::AddressReserved`].
+/// Rules [`Code::AddressNotInSubnet`] and [`Code::AddressReserved`]. A name server may be a Machine, so its address can be
+/// given, although none is allocated.
 fn misplaced(ipam: &Ipam, address: IpAddr, network: &str) -> Option<(Code, String)> {
     let Some(subnet) = ipam.subnet(address) else {
         let subnets: Vec<_> = ipam
@@ -228,10 +229,6 @@ fn misplaced(ipam: &Ipam, address: IpAddr, network: &str) -> Option<(Code, Strin
         return Some((Code::AddressNotInSubnet, detail));
     };
     let cidr = subnet.cidr;
-    if ipam.dns.contains(&address) {
-        let detail = format!("is a name server; take another of {}", cidr.hosts());
-        return Some((Code::AddressReserved, detail));
-    }
     let what = match subnet.reserved(address)? {
         Reserved::Network => "address of the network",
         Reserved::Broadcast => "broadcast address",
