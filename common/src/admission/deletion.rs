@@ -9,6 +9,7 @@ use crate::api::normalized::{Normalized, NormalizedDisk};
 use crate::api::status::MachineStatus;
 use crate::names;
 use crate::violation::Findings;
+use crate::words::counted;
 
 /// Most disks that are named one by one. The API server cuts the warnings of a request at 4096 characters.
 const NAMED_MAX: usize = 8;
@@ -58,17 +59,30 @@ pub fn warn_of_deletion(namespace: &str, old: &str) -> Findings {
     }
     if let Some(more) = disks.len().checked_sub(NAMED_MAX).filter(|more| *more > 0) {
         findings.note(&format!(
-            "Machine {namespace}/{name}: its deletion destroys {more} more disks"
+            "Machine {namespace}/{name}: its deletion destroys {}",
+            counted(more, "more disk")
         ));
     }
     // It is kept with any disk.
     let keeps_disk = disks.len() < block.disks.len() || !block.existing_disks.is_empty();
-    if block.keeps_state() && !keeps_disk {
+    if let Some(state) = state(&block).filter(|_| !keeps_disk) {
         findings.note(&format!(
-            "Machine {namespace}/{name}: its deletion destroys its EFI variables and the content of its TPM; a disk with reclaimPolicy: Retain keeps them"
+            "Machine {namespace}/{name}: its deletion destroys {state}; a disk with reclaimPolicy: Retain keeps this, too"
         ));
     }
     findings
+}
+
+/// What the firmware and the TPM keep, in words; `None`: nothing.
+fn state(block: &Normalized) -> Option<&'static str> {
+    let keeps_efi = block.firmware.persistent == Some(true);
+    let keeps_tpm = block.tpm.is_some_and(|tpm| tpm.persistent);
+    match (keeps_efi, keeps_tpm) {
+        (false, false) => None,
+        (true, false) => Some("its EFI variables"),
+        (false, true) => Some("the content of its TPM"),
+        (true, true) => Some("its EFI variables and the content of its TPM"),
+    }
 }
 
 /// The volume of a disk in words; `None`: it was not made yet.

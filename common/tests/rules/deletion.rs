@@ -54,16 +54,40 @@ fn a_disk_on_libvirt_is_named_with_the_volume_that_its_host_has() {
 
 #[test]
 fn of_many_disks_the_first_are_named_and_the_others_counted() {
-    let disks: Vec<_> = (0..20)
-        .map(|number| json!({"name": format!("d{number}"), "size": "1Gi"}))
-        .collect();
-    let spec = json!({"template": "small", "disks": disks});
-    let all = warnings(&stored(&spec, &json!({})));
-    assert_eq!(all.len(), 9);
-    let last = "Machine default/web: its deletion destroys 13 more disks";
-    assert_eq!(all[8], last);
-    let total: usize = all.iter().map(String::len).sum();
-    assert!(total < 4096, "{total}");
+    // The template has one, too.
+    for (own, more) in [(8, "1 more disk"), (20, "13 more disks")] {
+        let disks: Vec<_> = (0..own)
+            .map(|number| json!({"name": format!("d{number}"), "size": "1Gi"}))
+            .collect();
+        let spec = json!({"template": "small", "disks": disks});
+        let all = warnings(&stored(&spec, &json!({})));
+        assert_eq!(all.len(), 9);
+        let last = format!("Machine default/web: its deletion destroys {more}");
+        assert_eq!(all[8], last);
+        let total: usize = all.iter().map(String::len).sum();
+        assert!(total < 4096, "{total}");
+    }
+}
+
+#[test]
+fn only_the_state_that_a_machine_keeps_is_named() {
+    let efi = json!({"firmware": {"bootloader": {"efi": true, "persistent": true}}});
+    let tpm = json!({"devices": {"tpm": {"persistent": true}}});
+    let mut both = efi.clone();
+    merge_patch(&mut both, &tpm);
+    for (domain, state) in [
+        (json!({}), None),
+        (efi, Some("its EFI variables")),
+        (tpm, Some("the content of its TPM")),
+        (both, Some("its EFI variables and the content of its TPM")),
+    ] {
+        let spec = json!({"template": "small", "domain": domain});
+        let all = warnings(&stored(&spec, &json!({})));
+        let named = state.map(|state| {
+            format!("Machine default/web: its deletion destroys {state}; a disk with reclaimPolicy: Retain keeps this, too")
+        });
+        assert_eq!(all.get(1), named.as_ref(), "{all:?}");
+    }
 }
 
 #[test]
