@@ -50,6 +50,6 @@ pub(crate) fn block_mismatch(path: &str, source: &str) -> Violation {
 
 /// Detail of the violation for the values beyond those that are reported one by one.
 pub(crate) fn more_differences(count: usize) -> String {
-    let others = counted(count, "other value");
-    format!("{others} of the block differ, too; delete {BLOCK} from your file")
+    let more = counted(count, "more difference");
+    format!("has {more}; delete {BLOCK} from your file")
 }
