@@ -78,9 +78,9 @@ pub enum QuantityError {
     /// Kubernetes does not support the unit.
     #[error("has the unknown unit {0:?}")]
     UnknownUnit(String),
-    /// The amount has more digits or a larger exponent than `u128` holds.
-    #[error("is too large to be an amount of bytes")]
-    TooLarge,
+    /// The amount, of this, has more digits or a larger exponent than `u128` holds.
+    #[error("is too large to be an amount of {0}")]
+    TooLarge(&'static str),
 }
 
 impl FromStr for Bytes {
@@ -89,7 +89,7 @@ impl FromStr for Bytes {
     /// Reads what Kubernetes reads: a decimal number and one of `n u m k M G T P E`,
     /// `Ki Mi Gi Ti Pi Ei`, a decimal exponent, or nothing. Fractions of a byte round up.
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        scaled(text, 0).map(Self)
+        scaled(text, 0, "bytes").map(Self)
     }
 }
 
@@ -111,7 +111,7 @@ impl FromStr for Milli {
 
     /// Reads what [`Bytes`] reads. Fractions of a thousandth round up.
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        scaled(text, 3).map(Self)
+        scaled(text, 3, "CPUs").map(Self)
     }
 }
 
@@ -125,8 +125,10 @@ impl fmt::Display for Milli {
     }
 }
 
-/// The amount of a quantity, multiplied by this power of ten and rounded up.
-fn scaled(text: &str, power: i32) -> Result<u128, QuantityError> {
+/// The amount of a quantity, multiplied by this power of ten and rounded up. `what`: what it is
+/// an amount of.
+fn scaled(text: &str, power: i32, what: &'static str) -> Result<u128, QuantityError> {
+    let too_large = || QuantityError::TooLarge(what);
     if text.is_empty() {
         return Err(QuantityError::Empty);
     }
@@ -143,15 +145,15 @@ fn scaled(text: &str, power: i32) -> Result<u128, QuantityError> {
         return Err(QuantityError::NotANumber);
     }
     if whole.len() + fraction.len() > DIGITS_MAX {
-        return Err(QuantityError::TooLarge);
+        return Err(too_large());
     }
     // The digits without their point, and the power of ten that puts it back.
     let digits: u128 = match fraction {
         "" => whole.parse(),
         _ => [whole, fraction].concat().parse(),
     }
-    .map_err(|_| QuantityError::TooLarge)?;
-    let point = i32::try_from(fraction.len()).map_err(|_| QuantityError::TooLarge)?;
+    .map_err(|_| too_large())?;
+    let point = i32::try_from(fraction.len()).map_err(|_| too_large())?;
     let (binary, exponent) = match unit {
         "Ki" => (KI, 0),
         "Mi" => (MI, 0),
@@ -169,14 +171,14 @@ fn scaled(text: &str, power: i32) -> Result<u128, QuantityError> {
         "T" => (1, 12),
         "P" => (1, 15),
         "E" => (1, 18),
-        _ => (1, decimal_exponent(unit)?),
+        _ => (1, decimal_exponent(unit, what)?),
     };
-    let scaled = digits.checked_mul(binary).ok_or(QuantityError::TooLarge)?;
+    let scaled = digits.checked_mul(binary).ok_or_else(too_large)?;
     let power = power + exponent - point;
     let factor = 10u128.checked_pow(power.unsigned_abs());
     match (power >= 0, factor) {
-        (true, Some(factor)) => scaled.checked_mul(factor).ok_or(QuantityError::TooLarge),
-        (true, None) if scaled > 0 => Err(QuantityError::TooLarge),
+        (true, Some(factor)) => scaled.checked_mul(factor).ok_or_else(too_large),
+        (true, None) if scaled > 0 => Err(too_large()),
         (true, None) => Ok(0),
         (false, Some(factor)) => Ok(scaled.div_ceil(factor)),
         (false, None) => Ok(u128::from(scaled > 0)),
@@ -184,7 +186,7 @@ fn scaled(text: &str, power: i32) -> Result<u128, QuantityError> {
 }
 
 /// The exponent of `e3`, `E+3` or `e-3`.
-fn decimal_exponent(unit: &str) -> Result<i32, QuantityError> {
+fn decimal_exponent(unit: &str, what: &'static str) -> Result<i32, QuantityError> {
     let unknown = || QuantityError::UnknownUnit(unit.to_owned());
     let digits = unit.strip_prefix(['e', 'E']).ok_or_else(unknown)?;
     let bare = digits.strip_prefix(['+', '-']).unwrap_or(digits);
@@ -192,7 +194,7 @@ fn decimal_exponent(unit: &str) -> Result<i32, QuantityError> {
         return Err(unknown());
     }
     if bare.len() > 2 {
-        return Err(QuantityError::TooLarge);
+        return Err(QuantityError::TooLarge(what));
     }
     digits.parse().map_err(|_| unknown())
 }
@@ -284,14 +286,19 @@ mod tests {
             ("2GB", UnknownUnit("GB".into())),
             ("2e", UnknownUnit("e".into())),
             ("2e+", UnknownUnit("e+".into())),
-            ("2e999", TooLarge),
-            ("9e39", TooLarge),
-            ("1000000000000000000000000000000000000000", TooLarge),
-            ("340282366920938463463374607431768211456", TooLarge),
-            ("332306998946228968225951765070086144Ki", TooLarge),
+            ("2e999", TooLarge("bytes")),
+            ("9e39", TooLarge("bytes")),
+            (
+                "1000000000000000000000000000000000000000",
+                TooLarge("bytes"),
+            ),
+            ("340282366920938463463374607431768211456", TooLarge("bytes")),
+            ("332306998946228968225951765070086144Ki", TooLarge("bytes")),
         ] {
             assert_eq!(text.parse::<Bytes>(), Err(error), "{text}");
         }
+        let cpus = "1e37".parse::<Milli>();
+        assert_eq!(cpus, Err(TooLarge("CPUs")));
     }
 
     #[test]
