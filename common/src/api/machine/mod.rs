@@ -157,7 +157,7 @@ pub struct MachineSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watchdog: Option<Watchdog>,
 
-    /// Probes of the guest. On KubeVirt only. Default of each probe: the template's.
+    /// Probes of the guest. On libvirt only readiness, and only by guestAgentPing. Default of each probe: the template's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probes: Option<Probes>,
 
