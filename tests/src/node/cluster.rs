@@ -8,7 +8,9 @@ use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 
 use super::{IMAGE, IMAGE_VERSIONS, Node, ends::Ends, namespaces, programs};
-use crate::{Binary, Helm, Lab, Network, OPERATOR_NAMESPACE, Options, paths, process::Process};
+use crate::{
+    Binary, Helm, Lab, Network, OPERATOR_NAMESPACE, Options, paths, process::Process, wait,
+};
 
 /// The name of the release.
 const RELEASE: &str = "kubevirt-operator";
@@ -109,6 +111,19 @@ impl Cluster {
     /// As [`Self::install`], with the first version of the image.
     pub async fn install_first(&self) -> Result<()> {
         self.install(IMAGE_VERSIONS[0], &[]).await
+    }
+
+    /// Waits until a write is reviewed: a Service leads to its pods a moment after they are ready.
+    pub async fn until_answered(&self) -> Result<()> {
+        let example = paths::repository().join("manifests/examples/basic-vm.yaml");
+        let example = example.display().to_string();
+        let write = ["apply", "--dry-run=server", "-f", &example];
+        wait::until("a write to be reviewed", async || {
+            let output = self.lab.kubectl().run(&write).await?;
+            Ok(output.ok().map_err(|error| error.to_string()))
+        })
+        .await?;
+        Ok(())
     }
 
     /// Tells the enclosing program that the cluster is complete.

@@ -91,6 +91,7 @@ async fn run_enclosed() -> Result<ExitCode> {
     let _simulator = cluster.lab.simulator(Scenario::Happy).await?;
     step("installing the chart");
     cluster.install_first().await?;
+    cluster.until_answered().await?;
     step("applying the examples");
     let folder = absolute(EXAMPLES).display().to_string();
     let applied = cluster.lab.kubectl().run(&["apply", "-f", &folder]).await?;

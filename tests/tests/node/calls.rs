@@ -7,7 +7,7 @@ use std::{
 
 use futures::future::join;
 use hyper::{Request, header::CONTENT_TYPE};
-use lab::{Lab, reviews, wait};
+use lab::{Lab, reviews};
 use serde_json::{Value, json};
 use tokio::{
     task::JoinSet,
@@ -75,14 +75,6 @@ pub(crate) async fn during(lab: &Lab, meanwhile: impl Future<Output = ()>) -> Ca
         is_over.store(true, Ordering::Relaxed);
     };
     join(writing, others).await.0
-}
-
-/// Waits until a write is answered: a Service leads to its pods a moment after they are ready.
-pub(crate) async fn until_answered(lab: &Lab) {
-    let answered = wait::until("a write to be reviewed", async || {
-        Ok(write(lab.client().clone(), 0).await)
-    });
-    answered.await.unwrap();
 }
 
 fn count(calls: &mut Calls, start: Instant, written: Result<(), String>) {

@@ -36,7 +36,7 @@ fn on_a_node(name: &str, values: &[&str], test: impl AsyncFnOnce(&mut Cluster)) 
     on_an_empty_node(name, async |cluster| {
         let installed = cluster.install(node::IMAGE_VERSIONS[0], values).await;
         installed.unwrap();
-        calls::until_answered(&cluster.lab).await;
+        cluster.until_answered().await.unwrap();
         test(cluster).await;
     });
 }
