@@ -32,6 +32,19 @@ pub enum CrdCoverage {
     Nothing,
 }
 
+/// What a fault says about an object beside that it is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// The value at its field is wrong.
+    Value,
+    /// The value cannot be read, and neither can the fields below.
+    FieldsBelow,
+    /// The value is valid, and somebody else has it: with another one in its place, what is wrong beside it stays wrong.
+    Taken,
+    /// The value is valid, and only the change to it is refused.
+    Change,
+}
+
 /// The documentation of a code.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -39,6 +52,7 @@ pub(crate) struct Entry {
     pub(crate) family: &'static str,
     pub(crate) severity: Severity,
     pub(crate) crd: CrdCoverage,
+    pub(crate) scope: Scope,
     pub(crate) what: &'static str,
     pub(crate) why: &'static str,
     pub(crate) fix: &'static str,
@@ -88,20 +102,8 @@ impl Code {
         self.0.fix
     }
 
-    /// Whether the value itself is valid, and only the change to it is refused.
-    pub(crate) fn is_about_the_change(self) -> bool {
-        self.family() == "update"
-    }
-
-    /// Whether the value itself is valid, and is only taken already: with another one in its place, what is wrong beside
-    /// it stays wrong.
-    pub(crate) fn is_about_the_taken(self) -> bool {
-        [Self::ClaimInUse, Self::VolumeInUse, Self::VolumeReserved].contains(&self)
-    }
-
-    /// Whether violations of the fields below are left out, because those fields cannot be read.
-    pub(crate) fn hides_fields_below(self) -> bool {
-        [Self::Unreadable, Self::WrongType, Self::SpecRequired].contains(&self)
+    pub(crate) fn scope(self) -> Scope {
+        self.0.scope
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::bounds::LABEL_KEY_MAX;
-use crate::code::Code;
+use crate::code::{Code, Scope};
 use crate::field_path::FieldPath;
 use crate::words::{cut, quoted, shortened};
 
@@ -353,12 +353,10 @@ impl Findings {
             let chosen = all.iter().filter(|violation| which(violation));
             chosen.map(|violation| violation.field.as_str()).collect()
         };
-        let unreadable = fields(|violation| violation.code.hides_fields_below());
+        let unreadable = fields(|violation| violation.code.scope() == Scope::FieldsBelow);
         let causes = fields(|violation| {
-            let code = violation.code;
-            violation.unless_faulty.is_empty()
-                && !code.is_about_the_change()
-                && !code.is_about_the_taken()
+            let scope = violation.code.scope();
+            violation.unless_faulty.is_empty() && !matches!(scope, Scope::Taken | Scope::Change)
         });
         let at_or_above = |field: &str, faults: &BTreeSet<&str>| {
             let mut ends = field.match_indices(['.', '[']).map(|(end, _)| end);
@@ -367,7 +365,7 @@ impl Findings {
         let kept: Vec<bool> = all
             .iter()
             .map(|violation| {
-                let hidden = !violation.code.hides_fields_below()
+                let hidden = violation.code.scope() != Scope::FieldsBelow
                     && at_or_above(&violation.field, &unreadable);
                 let mut others = violation.unless_faulty.iter();
                 !hidden && !others.any(|field| at_or_above(field, &causes))

@@ -22,7 +22,7 @@ rules! {
         Refuse ClaimInUse = "The claim that a disk is to be on is another Machine's, or another Machine has a disk on it."
             because "Two guests that write to one volume destroy its file system."
             fix "Name another claim, or remove the disk from the other Machine first. A ReadWriteMany claim can be shared: set `shareable: true` at the disk in every Machine."
-            crd Nothing,
+            crd Nothing scope Taken,
         Warn ClaimNotFound = "The claim that a disk is to be on does not exist in the Machine's namespace."
             because "The Machine waits until the claim exists; the controller never creates it."
             fix "Correct the name, or create or restore the claim."
@@ -30,7 +30,7 @@ rules! {
         Refuse VolumeInUse = "Another Machine of the namespace has a disk on the volume of a libvirt host that this disk is to be on."
             because "Two guests that write to one volume destroy its file system."
             fix "Name another volume, or remove the disk from the other Machine first."
-            crd Nothing,
+            crd Nothing scope Taken,
     }
 }
 

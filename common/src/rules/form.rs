@@ -18,15 +18,15 @@ rules! {
         Refuse Unreadable = "The object is not JSON, or is nested deeper than any object can be."
             because "Nothing in it can be checked, and no machine can be made from it."
             fix "Send valid JSON or YAML."
-            crd Nothing,
+            crd Nothing scope FieldsBelow,
         Refuse WrongType = "A value has the wrong JSON type."
             because "The API server would refuse it later, alone and without the other faults."
             fix "Write the value in the type that the message names; numbers that are names or sizes need quotes."
-            crd All,
+            crd All scope FieldsBelow,
         Refuse SpecRequired = "The object has no spec."
             because "An object without a spec has no desired state."
             fix "Add a spec, if only `template: small`."
-            crd All,
+            crd All scope FieldsBelow,
     }
     "form" Check::Value, on EVERY_KIND, Always {
         Refuse InvalidObjectName = "The name of another object cannot be the name of any."

@@ -429,7 +429,7 @@ macro_rules! rules {
         $family:literal $check:expr, on $kinds:ident, $stage:ident $(, and [$($also:ident),+])? {
             $(
                 $severity:ident $code:ident = $what:literal because $why:literal fix $fix:literal
-                    crd $crd:ident,
+                    crd $crd:ident $(scope $scope:ident)?,
             )*
         }
     )+) => {
@@ -442,6 +442,7 @@ macro_rules! rules {
                     family: $family,
                     severity: $crate::code::Severity::$severity,
                     crd: $crate::code::CrdCoverage::$crd,
+                    scope: [$($crate::code::Scope::$scope,)? $crate::code::Scope::Value][0],
                     what: $what,
                     why: $why,
                     fix: $fix,

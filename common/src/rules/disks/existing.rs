@@ -32,7 +32,7 @@ rules! {
         Refuse VolumeReserved = "A disk names a volume that the controller made."
             because "It is the disk of a Machine, which may be another one, or an image."
             fix "Rename the file on the host, let libvirt read the pool again (`virsh pool-refresh`), and give the new name. Do not use `virsh vol-clone`: it would read a header that a guest may have written."
-            crd Nothing,
+            crd Nothing scope Taken,
     }
 }
 

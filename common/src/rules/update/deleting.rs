@@ -1,7 +1,7 @@
 //! Updates of a Machine that is being deleted. Its disks and its guest are being removed, so that messages which compare a
 //! manifest with them would lead nowhere.
 
-use crate::code::Code;
+use crate::code::{Code, Scope};
 use crate::rules::rule::{Check, rules};
 use crate::violation::{Findings, Kind, Violation};
 
@@ -13,7 +13,7 @@ rules! {
         Refuse MachineDeleting = "A change that is refused on an existing Machine is sent to one that is being deleted."
             because "The disks and the guest of this Machine are being removed; the manifest describes the next Machine of that name."
             fix "Apply the manifest again once the Machine is gone."
-            crd Nothing,
+            crd Nothing scope Change,
     }
 }
 
@@ -22,7 +22,7 @@ fn being_deleted(findings: &mut Findings) {
     let before = findings.violations.len();
     findings
         .violations
-        .retain(|violation| !violation.code.is_about_the_change());
+        .retain(|violation| violation.code.scope() != Scope::Change);
     if findings.violations.len() == before {
         return;
     }

@@ -15,7 +15,7 @@ rules! {
         Refuse StateDiscarded = "A change would discard the EFI variables or the content of the TPM."
             because "They are lost with the change; a disk that is encrypted with a key of the TPM could not be read any more."
             fix "Keep the field, or confirm the loss with the annotation `machine.vitistack.io/discard-state`, which names `efi`, `tpm` or both. The controller removes the annotation after the change."
-            crd Nothing,
+            crd Nothing scope Change,
     }
 }
 

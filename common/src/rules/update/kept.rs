@@ -14,7 +14,7 @@ rules! {
         Warn DiskKept = "A disk leaves the spec; its volume is kept with its data."
             because "`reclaimPolicy` is about the deletion of the Machine. A disk that is removed or renamed, by hand or through another template, is never destroyed."
             fix "Add a disk of the same name to use the volume again, or delete the volume with the command in the warning."
-            crd Nothing,
+            crd Nothing scope Change,
     }
 }
 

@@ -26,30 +26,30 @@ rules! {
         Refuse BackendChanged = "The backend of an existing Machine changes."
             because "Disks do not move between backends."
             fix "Create another Machine on the other backend."
-            crd All,
+            crd All scope Change,
     }
     "update" Check::Update(stop_first), on MACHINES, Update {
         Refuse StopFirst = "The firmware or the machine type changes while the machine runs."
             because "A guest that was installed for one firmware may not start with another; such a change is made with the machine off."
             fix "Set `powerState: Stopped`, before or in the same update."
-            crd Nothing,
+            crd Nothing scope Change,
     }
     "update" Check::Update(disks), on MACHINES, Update {
         Refuse DiskChanged = "A field of an existing disk changes that its volume was made from."
             because "The claim was made from this field and cannot be made again without losing its content. The image may be corrected until its import is complete, on KubeVirt."
             fix "Set the field back, or take another disk."
-            crd Nothing,
+            crd Nothing scope Change,
     }
     "update" Check::Update(super::existing::sources), on MACHINES, Update, and [DiskChanged] {}
     "update" Check::Update(capacity), on MACHINES, Update {
         Refuse DiskShrunk = "A disk of an existing Machine becomes smaller."
             because "Neither claims nor file systems give space back."
             fix "Keep the size; after a switch of templates, override it at the disk."
-            crd Nothing,
+            crd Nothing scope Change,
         Refuse DiskCannotGrow = "A disk grows, and its storage class does not allow it."
             because "The API server would refuse the larger claim, for ever."
             fix "Keep the size and add another disk, or have an administrator allow expansion in the class."
-            crd Nothing,
+            crd Nothing scope Change,
     }
 }
 

@@ -22,13 +22,13 @@ rules! {
         Warn RestartRequired = "A running machine has the change after its next restart."
             because "The change is accepted; until the restart it is listed in `status.pendingChanges`."
             fix "Restart the machine when it suits."
-            crd Nothing,
+            crd Nothing scope Change,
     }
     "update" Check::Effect(on_new_instance), on MACHINES, Update {
         Warn NewInstanceRequired = "Cloud-init reads the change on a new instance only."
             because "cloud-init acts on most of its data once per instance, and the Machine stays the same instance."
             fix "Recreate the Machine, or run `cloud-init clean` in the guest and restart it."
-            crd Nothing,
+            crd Nothing scope Change,
     }
 }
 
