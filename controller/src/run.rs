@@ -193,6 +193,7 @@ impl Parts {
             self.fleet.wait_until_listed(&synced).await;
             synced.met();
             self.guard.acquired().await;
+            self.fleet.wait_until_polled().await;
             cluster_uid
         };
         let Some(cluster_uid) = stop.run_until_cancelled(begin).await else {

@@ -53,12 +53,14 @@ use controller_core::deletion::Teardown;
 use controller_core::foreign_stop::OnForeignStop;
 use controller_core::machine::Machine;
 use controller_core::machine_addresses::Guests;
+use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Plan, Refusal};
 use controller_core::reconcile::Runner;
 use controller_core::triggers::Triggers;
 use controller_core::watch::Watches;
 use controller_core::writes::Written;
 use runtime::checks::Check;
+use tokio::time::timeout;
 
 use self::apply::Applier;
 use self::hosts::poller::{PollerContext, poll_all};
@@ -69,6 +71,9 @@ use self::plan::action::Action;
 use self::plan::held::without_growth;
 use self::plan::{create, delete};
 use self::probing::Probing;
+
+/// How long the first passes wait for the first polls of all hosts. A poll takes milliseconds, and a second on a busy host.
+const FIRST_POLLS_LIMIT: Duration = Duration::from_secs(5);
 
 /// The hosts. Clones share them.
 #[derive(Clone, Debug)]
@@ -95,6 +100,17 @@ impl Fleet {
     pub async fn wait_until_listed(&self, synced: &Check) {
         synced.missing("no list of LibvirtHosts yet");
         self.objects.wait_until_listed().await;
+    }
+
+    /// Waits until each host was polled once, for a few seconds at most: a host may have the domain of a Machine that the
+    /// status binds to another one, and one that cannot be reached must not keep the Machines of all others waiting.
+    pub async fn wait_until_polled(&self) {
+        let all = self.objects.all().into_iter();
+        let names = all.map(|host| host.name().to_owned()).collect();
+        let polled = self.hosts.wait_until_polled(&names);
+        if timeout(FIRST_POLLS_LIMIT, polled).await.is_err() {
+            tracing::warn!("not every LibvirtHost has answered its first poll");
+        }
     }
 
     /// Polls every host and writes its status, for as long as the process runs. Fetched images that nothing has used

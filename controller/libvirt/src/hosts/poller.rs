@@ -227,6 +227,7 @@ impl Poller {
 
 /// Reports a host to which no connection can be opened.
 async fn report_unreachable(context: &PollerContext, name: &str, why: &str) {
+    context.hosts.was_polled(name);
     if let Some(host) = context.objects.get("", name) {
         write_status(context, &host, Err(why)).await;
     }
@@ -332,7 +333,7 @@ fn take_over(
     connected: &ConnectedHost,
     polled: &Result<Arc<Snapshot>, String>,
 ) {
-    let before = connected.snapshot();
+    let (before, last) = (connected.snapshot(), connected.last_snapshot());
     if let Err(why) = polled
         && before.is_ok()
     {
@@ -340,15 +341,19 @@ fn take_over(
     }
     connected.set_snapshot(polled.clone());
     let name = &connected.name;
+    context.hosts.was_polled(name);
     if let Ok(snapshot) = polled {
         context
             .hosts
             .remove_confirmed_reservations(name, snapshot, &context.caches);
     }
+    if let Ok(after) = polled {
+        // A Machine whose status names another host may turn out to be on this one.
+        let last = last.unwrap_or_default();
+        context.triggers.send(changed_domains(&last, after));
+    }
     match (&before, polled) {
-        (Ok(before), Ok(after)) if same_offer(before, after) => {
-            context.triggers.send(changed_domains(before, after));
-        }
+        (Ok(before), Ok(after)) if same_offer(before, after) => {}
         (Err(_), Err(_)) => {}
         _ => {
             // The Machines on the host, those that have no host yet, and those that may have a domain on any host.

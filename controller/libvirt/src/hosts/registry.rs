@@ -2,7 +2,7 @@
 
 mod room;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use common::api::libvirt_host::HostResources;
@@ -10,7 +10,7 @@ use common::render::libvirt::domain_uuid;
 use controller_core::cache::Cache;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
-use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
+use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, watch};
 
 use super::connected::{ConnectedHost, NOT_POLLED};
 use super::host_lookup::may_have_domain;
@@ -36,6 +36,8 @@ struct Inner {
     reserved: Mutex<HashMap<String, (String, HostResources)>>,
     /// Wakes the poller when a LibvirtHost was added, changed or removed.
     changed: Notify,
+    /// The hosts that a poll has answered or failed on.
+    polled: watch::Sender<BTreeSet<String>>,
 }
 
 impl Hosts {
@@ -46,6 +48,7 @@ impl Hosts {
             placement: Arc::default(),
             reserved: Mutex::default(),
             changed: Notify::new(),
+            polled: watch::Sender::default(),
         }))
     }
 
@@ -98,6 +101,19 @@ impl Hosts {
     /// Waits until a LibvirtHost was added, changed or removed since the last call.
     pub(super) async fn wait_for_change(&self) {
         self.0.changed.notified().await;
+    }
+
+    /// Records that a host was polled, successfully or not.
+    pub(super) fn was_polled(&self, name: &str) {
+        let insert = |polled: &mut BTreeSet<String>| polled.insert(name.to_owned());
+        self.0.polled.send_if_modified(insert);
+    }
+
+    /// Waits until each of these hosts was polled once, successfully or not.
+    pub(crate) async fn wait_until_polled(&self, names: &BTreeSet<String>) {
+        let mut polled = self.0.polled.subscribe();
+        // The sender is not dropped before `self`.
+        let _ = polled.wait_for(|polled| polled.is_superset(names)).await;
     }
 
     fn all(&self) -> Vec<Arc<ConnectedHost>> {

@@ -13,6 +13,7 @@ use kube::runtime::watcher::Event;
 use tokio::time::timeout;
 
 use super::*;
+use crate::access::Connector as _;
 use crate::access::fake::{FakeLibvirt, FakePool, FakeVolume};
 use crate::api_server::{Written, api_server};
 use crate::environment::{POOL, block, host_object};
@@ -251,4 +252,61 @@ async fn a_host_is_polled_while_what_a_deleted_machine_left_is_removed() {
     timeout(SOON, removal).await.unwrap().unwrap();
     let status = &polled.written.take()[0]["status"];
     assert_eq!(status["tombstones"], serde_json::json!([]));
+}
+
+/// Its status names another host, which shows that it is off.
+#[tokio::test]
+async fn the_first_poll_of_a_host_triggers_a_pass_of_each_machine_that_it_shows() {
+    let mut polled = Polled::new();
+    let mut machine = fixtures::machine(block());
+    machine.status.host = Some("beta".into());
+    machine.status.phase = Some(Phase::Stopped);
+    polled.list(vec![machine]);
+    let metadata = DomainMetadata {
+        namespace: "default".into(),
+        name: "web".into(),
+        uid: UID.into(),
+        ..DomainMetadata::default()
+    };
+    let uuid = common::render::libvirt::domain_uuid(UID);
+    let target = Target {
+        uri: String::new(),
+        credentials: None,
+    };
+    let mut host = polled.fake.open(&target).unwrap();
+    let xml = format!("<domain><name>web</name><uuid>{uuid}</uuid><devices/></domain>");
+    host.define(&xml).unwrap();
+    host.set_metadata(uuid, Some(&metadata.xml())).unwrap();
+    let queue = polled.context.triggers.queue.clone();
+    let (store, _writer) = store();
+    polled.context.triggers.activate(&Caches::new(store));
+    polled.poll_once().await;
+    let queued = timeout(SOON, queue.next()).await.unwrap();
+    assert_eq!(queued.name, "web");
+}
+
+#[tokio::test]
+async fn the_first_passes_wait_until_each_host_was_polled_or_cannot_be() {
+    for fault in ["", "unreachable", "no credentials"] {
+        let mut polled = Polled::new();
+        polled.fake.set_reachable(fault != "unreachable");
+        if fault == "no credentials" {
+            let name = "alpha".to_owned();
+            let namespace = "system".to_owned();
+            let secret = CredentialsSecretRef { namespace, name };
+            polled.object.spec.credentials_secret_ref = Some(secret);
+            let empty = serde_json::json!({"metadata": {"name": "alpha"}});
+            polled.written.set_secret(empty);
+        }
+        let hosts = polled.context.hosts.clone();
+        let names = BTreeSet::from(["alpha".to_owned()]);
+        let waiting = timeout(Duration::from_millis(20), hosts.wait_until_polled(&names));
+        waiting.await.expect_err("it was not polled");
+        polled.poll_once().await;
+        let is_connected = hosts.get("alpha").is_some();
+        assert_eq!(is_connected, fault != "no credentials");
+        timeout(SOON, hosts.wait_until_polled(&names))
+            .await
+            .unwrap();
+    }
 }
