@@ -19,6 +19,8 @@ pub enum Effect {
     RemoveUnusedImage,
     /// A VirtualMachine or domain is created or changed.
     Define,
+    /// The controller records in a domain what it is about to do, or what it has found out. The guest stays as it is.
+    Record,
     /// A guest is switched on.
     Start,
     /// A guest is shut down or powered off.
@@ -55,6 +57,9 @@ pub enum Precondition {
     Incomplete,
     /// The Machine is not bound to another host.
     NotBoundElsewhere,
+    /// No other host has a definition of the domain, the host in the Machine's status is known, and no other client has
+    /// migrated the guest away: it cannot run a second time, on the same disks.
+    OnlyDefinition,
     /// No other guest, and no pod, uses an existing claim or volume that the guest would get, unless they share it.
     ExistingDisksFree,
     /// No other guest has the hardware of a host that the guest would have for itself.
@@ -67,12 +72,13 @@ pub enum Precondition {
 
 impl Effect {
     /// Every effect.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::DeleteVolume,
         Self::FillVolume,
         Self::RemoveImage,
         Self::RemoveUnusedImage,
         Self::Define,
+        Self::Record,
         Self::Start,
         Self::Stop,
         Self::Replace,
@@ -85,7 +91,8 @@ impl Effect {
     pub const fn preconditions(self) -> &'static [Precondition] {
         use Precondition::{
             Deletable, ExistingDisksFree, HardwareFree, Incomplete, LeaseHeld, Movable, NeverRan,
-            NotABackingFile, NotBoundElsewhere, Owned, StateKept, Unchanged, Unused,
+            NotABackingFile, NotBoundElsewhere, OnlyDefinition, Owned, StateKept, Unchanged,
+            Unused,
         };
         match self {
             Self::DeleteVolume => &[
@@ -95,6 +102,8 @@ impl Effect {
                 Deletable,
                 Unused,
                 NotABackingFile,
+                // Last, because reading every pool for the one before may take minutes.
+                OnlyDefinition,
             ],
             Self::FillVolume => &[LeaseHeld, Incomplete, Unused],
             Self::RemoveImage => &[LeaseHeld, Incomplete, Unused, NotABackingFile],
@@ -104,12 +113,13 @@ impl Effect {
                 LeaseHeld,
                 Owned,
                 NotBoundElsewhere,
+                OnlyDefinition,
                 ExistingDisksFree,
                 HardwareFree,
             ],
-            Self::Stop | Self::Reset => &[LeaseHeld, Owned, NotBoundElsewhere],
+            Self::Stop | Self::Reset | Self::Record => &[LeaseHeld, Owned, NotBoundElsewhere],
             Self::Undefine => &[LeaseHeld, Owned, NotBoundElsewhere, StateKept],
-            Self::Migrate => &[LeaseHeld, Owned, Movable],
+            Self::Migrate => &[LeaseHeld, Owned, OnlyDefinition, Movable],
         }
     }
 
@@ -156,6 +166,20 @@ mod tests {
                 needed.contains(&Precondition::ExistingDisksFree),
                 "{effect:?}"
             );
+        }
+    }
+
+    #[test]
+    fn nothing_is_defined_started_moved_or_deleted_while_another_host_has_a_definition() {
+        for effect in Effect::ALL {
+            let needs = effect
+                .preconditions()
+                .contains(&Precondition::OnlyDefinition);
+            let expected = matches!(
+                effect,
+                Effect::Define | Effect::Start | Effect::Migrate | Effect::DeleteVolume
+            );
+            assert_eq!(needs, expected, "{effect:?}");
         }
     }
 

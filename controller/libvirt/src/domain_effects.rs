@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use crate::access::{AccessError, Connection, Result, State};
 use crate::guard::Guard;
+use crate::observed::was_migrated_away;
 
 /// Fails unless every precondition of an effect on the domain of a Machine holds now. `owner`: uid of the Machine;
 /// `may_be_absent`: the effect makes the domain.
@@ -19,6 +20,10 @@ pub(crate) fn check_domain(
     effect.check(|precondition| match precondition {
         Precondition::LeaseHeld => guard.check(),
         Precondition::NotBoundElsewhere => guard.check_binding(),
+        Precondition::OnlyDefinition => {
+            guard.check_only_definition()?;
+            check_not_migrated(host, domain_uuid(owner))
+        }
         // The first two are checked where disks and hardware are known, and the call that removes the definition names
         // what is kept.
         Precondition::ExistingDisksFree | Precondition::HardwareFree | Precondition::StateKept => {
@@ -44,6 +49,21 @@ pub(crate) fn check_domain(
             }
         },
     })
+}
+
+/// Fails if another client has migrated the guest to another host.
+fn check_not_migrated(host: &mut dyn Connection, uuid: Uuid) -> Result<()> {
+    let Some(found) = host.domain(uuid)? else {
+        return Ok(());
+    };
+    let metadata = found.state.metadata.as_deref();
+    let metadata = metadata.and_then(DomainMetadata::parse);
+    if was_migrated_away(found.state.state, found.state.reason, metadata.as_ref()) {
+        return Err(AccessError::Changed(
+            "another client has migrated the guest to another host; nothing was done".into(),
+        ));
+    }
+    Ok(())
 }
 
 /// Fails if another domain has a device or a CPU of the host that the domain would have for itself. Each domain could be

@@ -24,8 +24,8 @@ mod samples;
 mod two_hosts;
 
 pub(crate) use samples::{
-    POOL, block, guard, guard_of_another_host, guard_with, guard_without_lease, host_object,
-    host_spec, running_domain,
+    POOL, block, guard, guard_beside, guard_of_another_host, guard_with, guard_without_lease,
+    host_object, host_spec, running_domain,
 };
 use two_hosts::candidate;
 
@@ -207,6 +207,7 @@ impl Environment {
             cluster: "cluster".into(),
             on_foreign_stop: self.on_foreign_stop,
             binding,
+            other_domains: self.other_domains(),
             targets: self.targets(),
             elsewhere: self.elsewhere.clone(),
             hold: self.hold.clone(),
@@ -352,7 +353,10 @@ impl Environment {
         match (self.has_lease, self.is_bound_elsewhere) {
             (false, _) => guard_without_lease(),
             (true, true) => guard_of_another_host(),
-            (true, false) => guard(),
+            (true, false) => {
+                let others = self.other_domains().into_iter();
+                guard_beside(others.map(|it| it.host).collect())
+            }
         }
     }
 

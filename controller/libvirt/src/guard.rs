@@ -9,13 +9,24 @@ use std::fmt;
 use crate::access::{AccessError, Result};
 
 type MayAct = dyn Fn() -> Result<()> + Send + Sync;
-type BoundElsewhere = dyn Fn() -> Option<String> + Send + Sync;
+type AskElsewhere = dyn Fn() -> Elsewhere + Send + Sync;
 type Pools = dyn Fn() -> Result<BTreeSet<String>> + Send + Sync;
+
+/// Where a Machine is, or may be, beside the host of a job.
+#[derive(Debug, Default)]
+pub(crate) struct Elsewhere {
+    /// The host that it is bound to, if that is another one.
+    pub(crate) bound: Option<String>,
+    /// Other hosts that show its domain, running or not.
+    pub(crate) defined: Vec<String>,
+    /// The host in its status, if that is another one of which nothing is known now.
+    pub(crate) unknown: Option<String>,
+}
 
 /// Checked inside a job, before the first effect and between long steps.
 pub(crate) struct Guard {
     may_act: Box<MayAct>,
-    bound_elsewhere: Box<BoundElsewhere>,
+    elsewhere: Box<AskElsewhere>,
     pools: Box<Pools>,
 }
 
@@ -26,16 +37,16 @@ impl fmt::Debug for Guard {
 }
 
 impl Guard {
-    /// `may_act`: an error if this replica lost the Lease or the connection was closed. `bound_elsewhere`: another
-    /// host that has the Machine. `pools`: the pools that the spec of the host names now.
+    /// `may_act`: an error if this replica lost the Lease or the connection was closed. `elsewhere`: where else the Machine
+    /// is now; nowhere for a job that is about none. `pools`: the pools that the spec of the host names now.
     pub(crate) fn new(
         may_act: impl Fn() -> Result<()> + Send + Sync + 'static,
-        bound_elsewhere: impl Fn() -> Option<String> + Send + Sync + 'static,
+        elsewhere: impl Fn() -> Elsewhere + Send + Sync + 'static,
         pools: impl Fn() -> Result<BTreeSet<String>> + Send + Sync + 'static,
     ) -> Self {
         Self {
             may_act: Box::new(may_act),
-            bound_elsewhere: Box::new(bound_elsewhere),
+            elsewhere: Box::new(elsewhere),
             pools: Box::new(pools),
         }
     }
@@ -53,10 +64,29 @@ impl Guard {
 
     /// Fails if the Machine is bound to another host.
     pub(crate) fn check_binding(&self) -> Result<()> {
-        match (self.bound_elsewhere)() {
+        match (self.elsewhere)().bound {
             None => Ok(()),
             Some(host) => Err(AccessError::Cancelled(format!(
                 "the Machine is on LibvirtHost '{host}'; nothing was done here"
+            ))),
+        }
+    }
+
+    /// Fails if the guest of the Machine may run on another host, which shows its domain or does not answer.
+    pub(crate) fn check_only_definition(&self) -> Result<()> {
+        let Elsewhere {
+            defined, unknown, ..
+        } = (self.elsewhere)();
+        if !defined.is_empty() {
+            let hosts = defined.join("', '");
+            return Err(AccessError::Changed(format!(
+                "LibvirtHost '{hosts}' has a definition of the Machine's domain, too; nothing was done"
+            )));
+        }
+        match unknown {
+            None => Ok(()),
+            Some(host) => Err(AccessError::Changed(format!(
+                "the guest may run on LibvirtHost '{host}', which does not answer; nothing was done"
             ))),
         }
     }

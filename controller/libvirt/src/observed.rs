@@ -13,7 +13,7 @@ use controller_core::foreign_stop::OnForeignStop;
 use controller_core::machine::{Machine, NO_RESOURCES};
 use controller_core::objects::{Meta as _, Network, Template};
 
-use crate::access::{CardAddresses, DhcpServer, DomainHardware, State, Volume, VolumeKey};
+use crate::access::{CardAddresses, DhcpServer, DomainHardware, State, Volume, VolumeKey, shutoff};
 use crate::capacity::{UNLIMITED, larger, size_of};
 use crate::existing_disks::Unusable;
 use crate::hardware::Cpus;
@@ -32,6 +32,8 @@ pub(crate) struct Observed {
     pub(crate) on_foreign_stop: OnForeignStop,
     /// The host that the Machine is bound to, and what was observed there.
     pub(crate) binding: Binding,
+    /// The domain of the Machine on other hosts than that of the binding, by their last polls.
+    pub(crate) other_domains: Vec<ShownDomain>,
     /// The hosts that the Machine can be moved to or is moved to; read only while a move is requested or under way.
     pub(crate) targets: Vec<Candidate>,
     /// LibvirtHosts beside that of the binding on which something of a Machine under deletion may be: its status does
@@ -66,6 +68,17 @@ pub(crate) enum Password {
     Read(Option<SecretValue>),
     /// Why the Secret cannot be read.
     Unreadable(String),
+}
+
+/// A host that shows the domain of a Machine, with our metadata of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShownDomain {
+    /// Name of the LibvirtHost.
+    pub(crate) host: String,
+    /// Whether there is a guest, by the last poll that the host answered.
+    pub(crate) is_active: bool,
+    /// Whether the host answered the last poll.
+    pub(crate) answers: bool,
 }
 
 /// The host of a Machine.
@@ -183,4 +196,25 @@ impl Guest {
         let metadata = self.metadata.as_ref();
         metadata.is_some_and(|metadata| metadata.uid == machine.uid())
     }
+
+    /// Whether another client has migrated the guest to another host, and the definition was left behind.
+    pub(crate) fn was_migrated_away(&self) -> bool {
+        was_migrated_away(self.state, self.reason, self.metadata.as_ref())
+    }
+}
+
+/// Whether the guest of a domain in this state was migrated to another host. `reason`: of the state. A host that forgot it
+/// has the record in our metadata.
+pub(crate) fn was_migrated_away(
+    state: State,
+    reason: i32,
+    metadata: Option<&DomainMetadata>,
+) -> bool {
+    let is_recorded = || metadata.is_some_and(|metadata| metadata.migrated_away);
+    state == State::ShutOff
+        && match reason {
+            shutoff::MIGRATED => true,
+            shutoff::UNKNOWN => is_recorded(),
+            _ => false,
+        }
 }

@@ -188,6 +188,7 @@ fn holds(
             Some(_) => keeps("it is complete"),
         },
         Precondition::NotBoundElsewhere => guard.check_binding(),
+        Precondition::OnlyDefinition => guard.check_only_definition(),
     }
 }
 

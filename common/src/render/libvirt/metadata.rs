@@ -57,6 +57,10 @@ pub struct DomainMetadata {
     /// daemon starts.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub kept_off: bool,
+    /// Whether another client has migrated the guest to another host, and this definition was left behind. Recorded for
+    /// the same reason.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub migrated_away: bool,
 }
 
 /// The volume of a disk, as recorded in the domain's metadata.

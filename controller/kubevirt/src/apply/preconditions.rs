@@ -11,7 +11,7 @@
 //! | `NeverRan` | here: the phase of the instance, read live |
 //! | `Movable` | here: the instance, read live |
 //! | `StateKept` | here: a live list of the claims that KubeVirt made for the state of the VirtualMachine |
-//! | `NotABackingFile`, `NotBoundElsewhere` | hold always: no claim is a file below another one, and KubeVirt places guests |
+//! | `NotABackingFile`, `NotBoundElsewhere`, `OnlyDefinition` | hold always: no claim is a file below another one, and KubeVirt places guests |
 //!
 //! [`DeletableClaim`]: crate::plan::action::DeletableClaim
 //! [`UnfinishedImport`]: crate::plan::action::UnfinishedImport
@@ -54,7 +54,8 @@ pub(super) async fn check(
             | Precondition::Unchanged
             | Precondition::HardwareFree
             | Precondition::NotABackingFile
-            | Precondition::NotBoundElsewhere => {}
+            | Precondition::NotBoundElsewhere
+            | Precondition::OnlyDefinition => {}
         }
     }
     Ok(())

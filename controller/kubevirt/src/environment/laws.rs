@@ -211,13 +211,16 @@ impl Environment for FakeCluster {
     fn excluded(effect: Effect, precondition: Precondition) -> Option<&'static str> {
         match (effect, precondition) {
             (Effect::FillVolume, _) => Some("CDI fills volumes, and none of a claim that exists"),
+            (Effect::Record, _) => Some("nothing is recorded in an object before it is changed"),
             (Effect::RemoveUnusedImage, _) => Some("no image is kept beside the claims"),
             (Effect::Start, Precondition::ExistingDisksFree) => {
                 Some("a_machine_that_is_off_is_not_started_while_another_guest_has_the_claim")
             }
             (_, Precondition::HardwareFree) => Some("the kubelet gives a device to one pod"),
             (_, Precondition::NotABackingFile) => Some("a claim is no backing file of another"),
-            (_, Precondition::NotBoundElsewhere) => Some("a cluster is one place"),
+            (_, Precondition::NotBoundElsewhere | Precondition::OnlyDefinition) => {
+                Some("a cluster is one place")
+            }
             _ => None,
         }
     }

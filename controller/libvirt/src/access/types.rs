@@ -95,12 +95,16 @@ impl State {
 
 /// Reasons of [`State::ShutOff`], by libvirt's numbers (virDomainShutoffReason).
 pub(crate) mod shutoff {
+    /// It was reached before the daemon started.
+    pub(crate) const UNKNOWN: i32 = 0;
     /// The guest shut down, on request or of its own accord.
     pub(crate) const SHUTDOWN: i32 = 1;
     /// It was switched off from outside, by this controller or by another client.
     pub(crate) const DESTROYED: i32 = 2;
     /// QEMU crashed.
     pub(crate) const CRASHED: i32 = 3;
+    /// Another client migrated the guest to another host; the definition stays unless it was removed.
+    pub(crate) const MIGRATED: i32 = 4;
     /// QEMU did not start.
     pub(crate) const FAILED: i32 = 6;
 }

@@ -51,15 +51,15 @@ impl Applier {
         let (hosts, machines) = (self.hosts.clone(), self.caches.machines.clone());
         let (here, uid) = (host.name.clone(), machine.uid().to_owned());
         let cached = ObjectRef::new(machine.name()).within(machine.namespace());
-        let pools = spec_pools(&self.objects, &host.name);
-        let bound_elsewhere = move || {
+        let (pools, objects) = (spec_pools(&self.objects, &host.name), self.objects.clone());
+        let elsewhere = move || {
             let cached = machines.get(&cached).filter(|cached| cached.uid() == uid);
             let hint = cached.as_ref().and_then(|cached| cached.binding.as_ref());
             let hint = hint.and_then(|binding| binding.host.as_deref());
             // Between the binding and its arrival in the cache, the cached Machine has no host.
-            hosts.host_of(&uid, hint).filter(|other| *other != here)
+            hosts.elsewhere(&uid, hint, &here, &objects)
         };
-        Guard::new(may_act(&self.api, host), bound_elsewhere, pools)
+        Guard::new(may_act(&self.api, host), elsewhere, pools)
     }
 
     /// A job of a Machine on a host.

@@ -27,8 +27,11 @@ impl Applier {
         volumes: &[MovedVolume],
     ) -> Result<Option<Written>, Failed> {
         // The polls show later that this host no longer has the definition. So they have to show first that it has it.
-        if self.hosts.shown_on(machine.uid(), None).as_deref() != Some(from) {
-            let message = format!("the polls of LibvirtHost '{from}' do not show the domain yet");
+        let location = self.hosts.location(machine.uid(), Some(from));
+        if location.is_none_or(|it| it.host != from || !it.others.is_empty()) {
+            let message = format!(
+                "the polls of LibvirtHost '{from}' do not show the domain yet, or those of another host show it, too"
+            );
             return Err(Failed::new(Remedy::Retry, message));
         }
         let to = record.node.as_deref().unwrap_or_default();

@@ -57,8 +57,9 @@ impl Job {
 }
 
 /// Effects on a domain, which has to be the Machine's.
-const ON_DOMAIN: [Effect; 6] = [
+const ON_DOMAIN: [Effect; 7] = [
     Effect::Define,
+    Effect::Record,
     Effect::Start,
     Effect::Stop,
     Effect::Reset,
@@ -212,7 +213,8 @@ fn check_exclusive(host: &mut dyn Connection, job: &Job, action: &Action) -> Res
         _ => return Ok(()),
     }
     // A refresh of many pools takes seconds.
-    job.guard.check()
+    job.guard.check()?;
+    job.guard.check_only_definition()
 }
 
 fn set_display_password(

@@ -14,10 +14,10 @@ use kube::runtime::watcher::Event;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::access::VolumeKey;
 use crate::access::fake::{FakeLibvirt, FakeVolume};
+use crate::access::{State, VolumeKey};
 use crate::api_server::api_server;
-use crate::environment::{POOL, block, host_object};
+use crate::environment::{POOL, block, host_object, running_domain};
 use crate::hosts::registry::Hosts;
 use crate::images::fetches::ImageState;
 use crate::images::names::{attempt, copy_name, marker};
@@ -222,4 +222,40 @@ async fn a_copy_of_a_host_that_is_no_longer_reached_this_way_has_no_effect() {
     drop(hang);
     until("the end of the copy", || !fixture.is_underway(&machine)).await;
     assert!(!fixture.has(&marker(&volume)), "it is not complete");
+}
+
+/// The hosts are asked again inside the job: another one shows the domain since the plan was made, or the status was
+/// written meanwhile.
+#[tokio::test]
+async fn the_guard_of_a_job_asks_again_where_the_machine_is() {
+    let mut fixture = Fixture::new();
+    let mut machine = fixture.machine("blue", "one");
+    let guard = fixture.applier.guard(&fixture.host, &machine);
+    let (hosts, objects) = (fixture.applier.hosts.clone(), &fixture.applier.objects);
+    objects.apply(Event::Apply(host_object("beta")), |_| ());
+    guard.check_only_definition().unwrap();
+    let mut shown = running_domain(Some(machine.uid()), 1 << 30);
+    shown.domain.state = State::ShutOff;
+    let polled = Snapshot {
+        domains: vec![shown],
+        ..Snapshot::default()
+    };
+    let beta = hosts.connect("beta", FakeLibvirt::new(), Ok(polled));
+    let refused = guard.check_only_definition().unwrap_err().to_string();
+    assert!(
+        refused.contains("'beta' has a definition of the Machine's domain"),
+        "{refused}"
+    );
+    beta.set_snapshot(Ok(Arc::new(Snapshot::default())));
+    guard.check_only_definition().unwrap();
+
+    beta.set_snapshot(Err("no route".to_owned()));
+    guard.check_only_definition().unwrap();
+    machine.status.host = Some("beta".into());
+    fixture.apply_event(&Event::Apply(CachedMachine::from(machine)));
+    let refused = guard.check_only_definition().unwrap_err().to_string();
+    assert!(
+        refused.contains("may run on LibvirtHost 'beta'"),
+        "{refused}"
+    );
 }

@@ -1,6 +1,7 @@
 //! A block, a host and guards, as most tests need them.
 
 use super::*;
+use crate::guard::Elsewhere;
 
 /// The pool of the fake host.
 pub(crate) const POOL: &str = "vms";
@@ -93,18 +94,31 @@ pub(crate) fn guard() -> Guard {
 
 /// A guard that permits every effect, of a host whose spec names these pools.
 pub(crate) fn guard_with(pools: &[&str]) -> Guard {
-    Guard::new(|| Ok(()), || None, named(pools))
+    Guard::new(|| Ok(()), Elsewhere::default, named(pools))
+}
+
+/// A guard of a Machine whose domain these hosts show, too.
+pub(crate) fn guard_beside(hosts: Vec<String>) -> Guard {
+    let elsewhere = move || Elsewhere {
+        defined: hosts.clone(),
+        ..Elsewhere::default()
+    };
+    Guard::new(|| Ok(()), elsewhere, named(&[POOL]))
 }
 
 /// A guard of a replica that lost the Lease.
 pub(crate) fn guard_without_lease() -> Guard {
     let lost = || Err(AccessError::Cancelled("the Lease is lost".into()));
-    Guard::new(lost, || None, named(&[POOL]))
+    Guard::new(lost, Elsewhere::default, named(&[POOL]))
 }
 
 /// A guard of a Machine that is bound to another host.
 pub(crate) fn guard_of_another_host() -> Guard {
-    Guard::new(|| Ok(()), || Some("beta".into()), named(&[POOL]))
+    let elsewhere = || Elsewhere {
+        bound: Some("beta".into()),
+        ..Elsewhere::default()
+    };
+    Guard::new(|| Ok(()), elsewhere, named(&[POOL]))
 }
 
 /// The pools that the spec of a host names.

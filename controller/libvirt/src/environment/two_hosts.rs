@@ -11,7 +11,9 @@ use super::{Environment, POOL, host_object};
 use crate::access::fake::FakeLibvirt;
 use crate::access::{AccessError, Connection, Connector as _, Target, VolumeKey};
 use crate::hardware::{self, Cpus};
+use crate::hosts::location::Location;
 use crate::libvirt_host::LibvirtHost;
+use crate::observed::ShownDomain;
 use crate::placement::Candidate;
 use crate::snapshot::Snapshot;
 
@@ -38,16 +40,42 @@ impl Environment {
         }
     }
 
+    /// The hosts that show the domain of the Machine.
+    fn shown(&self) -> Vec<ShownDomain> {
+        let uuid = domain_uuid(self.machine().uid());
+        let other = self.other.iter().map(|(host, object)| (host, object));
+        let all = [(&self.host, &self.object)].into_iter().chain(other);
+        let shown = all.filter_map(|(host, object)| {
+            let state = host.state();
+            let domain = state.domains.get(&uuid)?;
+            Some(ShownDomain {
+                host: object.name().to_owned(),
+                is_active: domain.state.active(),
+                answers: true,
+            })
+        });
+        shown.collect()
+    }
+
+    /// The domain of the Machine on the host that it is not on.
+    pub(super) fn other_domains(&self) -> Vec<ShownDomain> {
+        let shown = self.shown().into_iter();
+        shown.filter(|it| it.host != self.object.name()).collect()
+    }
+
     /// Selects the host that the Machine is on: the one that shows its domain, else that of its status.
     pub(super) fn follow(&mut self) {
-        let (Some(machine), Some((other, object))) = (&self.machine, &mut self.other) else {
+        let Some(machine) = &self.machine else {
             return;
         };
-        let uuid = domain_uuid(machine.uid());
-        let has = |host: &FakeLibvirt| host.state().domains.contains_key(&uuid);
+        let hint = machine.status.host.clone();
         let leaves = machine.leaves_host().filter(|_| machine.is_deleting());
-        let named = leaves.or(machine.status.host.as_deref());
-        if !has(&self.host) && (has(other) || named == Some(object.name())) {
+        let named = leaves.map(ToOwned::to_owned).or(hint.clone());
+        let shown = Location::choose(self.shown(), hint.as_deref()).map(|it| it.host);
+        let Some((other, object)) = &mut self.other else {
+            return;
+        };
+        if shown.or(named).as_deref() == Some(object.name()) {
             std::mem::swap(&mut self.host, other);
             std::mem::swap(&mut self.object, object);
         }

@@ -96,7 +96,7 @@ impl ConnectedHost {
         polled.last.clone()
     }
 
-    pub(super) fn set_snapshot(&self, snapshot: Result<Arc<Snapshot>, String>) {
+    pub(crate) fn set_snapshot(&self, snapshot: Result<Arc<Snapshot>, String>) {
         let mut polled = self.polled.write().unwrap_or_else(PoisonError::into_inner);
         match snapshot {
             Ok(snapshot) => {

@@ -7,8 +7,9 @@ use controller_core::cache::Cache;
 use controller_core::client::{ApiError, GuardedClient};
 
 use super::connected::ConnectedHost;
+use super::registry::Hosts;
 use crate::access::{AccessError, Result};
-use crate::guard::Guard;
+use crate::guard::{Elsewhere, Guard};
 use crate::libvirt_host::LibvirtHost;
 
 /// A guard that holds while this replica has the Lease and the host is reached over these connections.
@@ -19,7 +20,28 @@ pub(super) fn of_host(
 ) -> Guard {
     // It is about no Machine that could be bound elsewhere.
     let pools = spec_pools(objects, &connected.name);
-    Guard::new(may_act(api, connected), || None, pools)
+    Guard::new(may_act(api, connected), Elsewhere::default, pools)
+}
+
+/// The same for what is left of a Machine that is gone: none of its volumes is deleted while another host shows its domain,
+/// which may run there on the same disks. Each host removes its own definition.
+pub(super) fn of_remains(
+    api: &GuardedClient,
+    objects: &Cache<LibvirtHost>,
+    hosts: &Hosts,
+    connected: &Arc<ConnectedHost>,
+    uid: &str,
+) -> Guard {
+    let pools = spec_pools(objects, &connected.name);
+    let (hosts, here, uid) = (hosts.clone(), connected.name.clone(), uid.to_owned());
+    let elsewhere = move || {
+        let others = hosts.other_domains(&uid, &here).into_iter();
+        Elsewhere {
+            defined: others.map(|it| it.host).collect(),
+            ..Elsewhere::default()
+        }
+    };
+    Guard::new(may_act(api, connected), elsewhere, pools)
 }
 
 /// Whether a job that deletes on the host is begun: this replica has the Lease, and the host answers and permits changes.
@@ -58,5 +80,33 @@ pub(crate) fn may_act(
             return Err(AccessError::Cancelled(why + "; nothing was done"));
         }
         connected.check_open()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::fake::FakeLibvirt;
+    use crate::api_server::api_server;
+    use crate::environment::running_domain;
+    use crate::snapshot::Snapshot;
+
+    #[tokio::test]
+    async fn what_is_left_of_a_machine_is_compared_with_what_other_hosts_show_at_the_time_of_the_call()
+     {
+        let hosts = Hosts::new(Arc::new(FakeLibvirt::new()));
+        let of_both = Snapshot {
+            domains: vec![running_domain(Some("uid"), 1)],
+            ..Snapshot::default()
+        };
+        let connect = |name, polled| hosts.connect(name, FakeLibvirt::new(), Ok(polled));
+        let alpha = connect("alpha", of_both.clone());
+        let api = api_server().0;
+        let guard = of_remains(&api, &Cache::default(), &hosts, &alpha, "uid");
+        guard.check_only_definition().unwrap();
+        connect("beta", of_both);
+        let refused = guard.check_only_definition().unwrap_err().to_string();
+        assert!(refused.contains("'beta'"), "{refused}");
+        guard.check_binding().unwrap();
     }
 }

@@ -2,7 +2,7 @@
 //! may write the status could otherwise start a second guest on another host.
 //!
 //! ```text
-//! a host shows the domain ──▶ that host
+//! a host shows the domain ──▶ that host; of several see `location`
 //! reserved by this process ─▶ that host, which does not show the domain yet
 //! status.host ──────────────▶ that host, unless the domain may be on one of which nothing is known
 //! ```

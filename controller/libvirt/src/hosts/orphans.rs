@@ -23,7 +23,7 @@ use controller_core::preconditions::Effect;
 use tokio::task::JoinHandle;
 
 use super::connected::ConnectedHost;
-use super::guards::{may_begin, of_host};
+use super::guards::{may_begin, of_remains};
 use super::poller::PollerContext;
 use super::tombstones::{is_listed, put_status};
 use crate::access::{AccessError, Connection, DomainDetail, FirmwareState};
@@ -102,7 +102,8 @@ async fn remove(
             removed.insert(uid, Removed::Agreed(volumes));
             continue;
         }
-        let guard = of_host(&context.api, &context.objects, connected);
+        let (api, objects, hosts) = (&context.api, &context.objects, &context.hosts);
+        let guard = of_remains(api, objects, hosts, connected, &uid);
         let worker = &connected.background;
         let answer = worker.call(REMOVAL_LIMIT, move |host| {
             remove_all(host, &guard, &uid, &volumes)

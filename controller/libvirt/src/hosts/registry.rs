@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use common::api::libvirt_host::HostResources;
-use common::render::libvirt::domain_uuid;
 use controller_core::cache::Cache;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
@@ -116,7 +115,7 @@ impl Hosts {
         let _ = polled.wait_for(|polled| polled.is_superset(names)).await;
     }
 
-    fn all(&self) -> Vec<Arc<ConnectedHost>> {
+    pub(super) fn all(&self) -> Vec<Arc<ConnectedHost>> {
         let connected = self
             .0
             .connected
@@ -125,11 +124,12 @@ impl Hosts {
         connected.values().cloned().collect()
     }
 
-    /// The host of a Machine: the one that has a domain of its uuid with our metadata of it, by the last poll that it
-    /// answered; else the one that this process bound it to; else `hint`, the host in its status. On any other host
-    /// the Machine would become a second guest with the same identity.
+    /// The host of a Machine: the one that has its [domain](Self::location), by the last poll that it answered; else the
+    /// one that this process bound it to; else `hint`, the host in its status. On any other host the Machine would become a
+    /// second guest with the same identity.
     pub(crate) fn host_of(&self, uid: &str, hint: Option<&str>) -> Option<String> {
-        self.shown_on(uid, hint).or_else(|| {
+        let shown = self.location(uid, hint).map(|it| it.host);
+        shown.or_else(|| {
             let reserved = self.reserved().get(uid).map(|(host, _)| host.clone());
             let reserved = reserved.filter(|name| self.get(name).is_some());
             reserved.or_else(|| hint.map(ToOwned::to_owned))
@@ -141,25 +141,12 @@ impl Hosts {
     pub(crate) fn host_of_machine(&self, machine: &Machine) -> Option<String> {
         let (uid, hint) = (machine.uid(), machine.status.host.as_deref());
         match machine.leaves_host().filter(|_| machine.is_deleting()) {
-            Some(from) => self.shown_on(uid, hint).or_else(|| Some(from.to_owned())),
+            Some(from) => {
+                let shown = self.location(uid, hint).map(|it| it.host);
+                shown.or_else(|| Some(from.to_owned()))
+            }
             None => self.host_of(uid, hint),
         }
-    }
-
-    /// The host that has a domain of this Machine, by the last poll that it answered; of several `hint`.
-    pub(crate) fn shown_on(&self, uid: &str, hint: Option<&str>) -> Option<String> {
-        let domain = domain_uuid(uid);
-        let is_here = |host: &&Arc<ConnectedHost>| {
-            host.last_snapshot().is_some_and(|snapshot| {
-                let metadata = snapshot.domain(domain).and_then(|it| it.metadata.as_ref());
-                metadata.is_some_and(|metadata| metadata.uid == uid)
-            })
-        };
-        // In most cases the Machine is on that host, and no other host has to be looked at.
-        let hinted = hint.and_then(|hint| self.get(hint));
-        let hinted = hinted.filter(|host| is_here(&host));
-        let host = hinted.or_else(|| self.all().into_iter().find(|host| is_here(&host)))?;
-        Some(host.name.clone())
     }
 
     /// The hosts of which nothing is known and that may have the domain of a Machine, each with why nothing is known. No

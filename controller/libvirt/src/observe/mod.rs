@@ -12,7 +12,7 @@ use common::render::libvirt::domain_uuid;
 use controller_core::backend::{Failed, Growth};
 use controller_core::cache::Cache;
 use controller_core::caches::Caches;
-use controller_core::client::GuardedClient;
+use controller_core::client::{GuardedClient, Remedy};
 use controller_core::foreign_stop::OnForeignStop;
 use controller_core::machine::{Machine, named_networks, requested_resources};
 use controller_core::objects::Meta as _;
@@ -37,7 +37,7 @@ use crate::snapshot::Snapshot;
 use crate::switches::Switches;
 
 /// Limit of a query, which takes a millisecond or two. Queries of the guest's agent have another limit.
-const QUERY_LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const QUERY_LIMIT: Duration = Duration::from_secs(5);
 /// Limit of a query to a guest's agent, which has a timeout of 3 s of its own.
 const AGENT_LIMIT: Duration = Duration::from_secs(4);
 
@@ -92,6 +92,7 @@ impl Observer {
             cluster: self.cluster_uid.clone(),
             on_foreign_stop: self.on_foreign_stop,
             binding: Binding::Unbound(vec![]),
+            other_domains: vec![],
             targets: vec![],
             elsewhere: vec![],
             hold: match growth {
@@ -134,16 +135,8 @@ impl Observer {
             });
         };
         observed.binding = self.bound(machine, &host, growth).await?;
-        let has_domain = |view: &HostView| view.guest.is_some();
-        if machine.is_deleting() {
-            if !matches!(&observed.binding, Binding::Bound(view) if has_domain(view)) {
-                observed.elsewhere = self.hosts.unknown_hosts(machine, &host, &self.objects);
-            }
-        } else if matches!(&observed.binding, Binding::Bound(view) if !has_domain(view))
-            && let Some(binding) = self.possibly_elsewhere(machine, Some(&host))
-        {
-            observed.binding = binding;
-        }
+        self.look_elsewhere(machine, &host, &mut observed);
+        self.check_not_migrated(machine, &observed.binding).await?;
         let mut placement = None;
         let is_moved = machine.leaves_host().is_some() || machine.new_migration_request().is_some();
         if is_moved && !machine.is_deleting() {
@@ -169,6 +162,55 @@ impl Observer {
             observed,
             placement,
         })
+    }
+
+    /// Finds out whether something of a Machine may be on another host than `host`, whose answer is the binding.
+    fn look_elsewhere(&self, machine: &Machine, host: &str, observed: &mut Observed) {
+        observed.other_domains = self.hosts.other_domains(machine.uid(), host);
+        let view = match &observed.binding {
+            Binding::Bound(view) => Some(view),
+            Binding::Unbound(_) | Binding::Unregistered { .. } | Binding::Unreachable { .. } => {
+                None
+            }
+        };
+        let has_domain = view.is_some_and(|view| view.guest.is_some());
+        let objects = &self.objects;
+        let may_run = view.and_then(|view| self.hosts.may_run_elsewhere(machine, view, objects));
+        if let Some(binding) = may_run {
+            observed.binding = binding;
+        } else if machine.is_deleting() {
+            if !has_domain {
+                observed.elsewhere = self.hosts.unknown_hosts(machine, host, objects);
+            }
+        } else if view.is_some()
+            && !has_domain
+            && let Some(binding) = self.possibly_elsewhere(machine, Some(host))
+        {
+            observed.binding = binding;
+        }
+    }
+
+    /// Fails if another host has the domain that the Machine had on its host at the last pass, and the polls do not show that
+    /// yet: `virsh migrate --undefinesource` leaves nothing behind. Without this check the domain would be defined and
+    /// started on its old host.
+    async fn check_not_migrated(&self, machine: &Machine, binding: &Binding) -> Result<(), Failed> {
+        let Binding::Bound(view) = binding else {
+            return Ok(());
+        };
+        if view.guest.is_some() || machine.status.vm_name.is_none() {
+            return Ok(());
+        }
+        let other = self.hosts.other_host_now(machine.uid(), &view.host);
+        match other.await {
+            None => Ok(()),
+            Some(other) => {
+                let message = format!(
+                    "the domain of the Machine is on LibvirtHost '{other}' and no longer on '{}'",
+                    view.host
+                );
+                Err(Failed::new(Remedy::Retry, message))
+            }
+        }
     }
 
     /// The volumes that hosts list as kept of former Machines of the name, if the annotation asks for any.

@@ -14,9 +14,11 @@ use kube::runtime::watcher::Event;
 
 use super::*;
 use crate::access::FirmwareState;
+use crate::access::State;
 use crate::access::fake::{Agent, FakeLibvirt};
 use crate::api_server::api_server;
-use crate::environment::{Environment, block};
+use crate::environment::{Environment, block, host_object};
+use crate::observed::ShownDomain;
 use crate::snapshot::DomainSummary;
 
 /// What a poll of the host shows now.
@@ -224,4 +226,124 @@ async fn a_machine_is_not_defined_elsewhere_while_the_host_that_it_leaves_is_not
         matches!(&binding, Binding::Unregistered { host } if host == "gone"),
         "{binding:?}"
     );
+}
+
+/// What a poll of the host shows now, with the domain in this state; `None`: without it.
+fn polled_with(env: &Environment, state: Option<State>) -> Snapshot {
+    let mut snapshot = polled(env);
+    match state {
+        Some(state) => snapshot.domains[0].domain.state = state,
+        None => snapshot.domains.clear(),
+    }
+    snapshot
+}
+
+/// A Machine whose guest is off on alpha, where its definition was restored, with the host beta in its status.
+fn moved_and_restored() -> (Environment, Observer, Writer<CachedMachine>) {
+    let mut env = Environment::new(block());
+    env.settle();
+    env.connection()
+        .unwrap()
+        .destroy(domain_uuid(env.machine().uid()))
+        .unwrap();
+    env.machine_mut().status.host = Some("beta".into());
+    let (observer, writer) = connected(&env);
+    let beta = host_object("beta");
+    observer.objects.apply(Event::Apply(beta), |_| ());
+    (env, observer, writer)
+}
+
+async fn observed(observer: &Observer, env: &Environment) -> Observed {
+    let observation = observer.observe(env.machine(), Growth::Permitted);
+    observation.await.unwrap().observed
+}
+
+/// The host of the status was not polled yet, or does not answer: the guest may run there.
+#[tokio::test]
+async fn a_definition_that_is_off_is_not_started_while_the_host_of_the_status_is_not_known() {
+    let (mut env, observer, _writer) = moved_and_restored();
+    for deleted in [false, true] {
+        let polls = [
+            None,
+            Some(Err("no route".to_owned())),
+            // It showed no domain before it was away.
+            Some(Ok(polled_with(&env, None))),
+        ];
+        for polled in polls {
+            if let Some(polled) = polled {
+                let host = observer.hosts.connect("beta", env.host.clone(), polled);
+                host.set_snapshot(Err("no route".to_owned()));
+            }
+            let found = observed(&observer, &env).await.binding;
+            assert!(
+                matches!(&found, Binding::Unreachable { host, why } if host == "beta" && why.contains("is off and is not started")),
+                "{found:?}"
+            );
+        }
+        assert!(!deleted || env.machine().is_deleting());
+        env.delete();
+    }
+}
+
+#[tokio::test]
+async fn a_machine_is_on_the_host_that_shows_its_guest_and_other_definitions_are_reported() {
+    let (env, observer, _writer) = moved_and_restored();
+    let connect = |state: Option<State>| {
+        let polled = polled_with(&env, state);
+        observer.hosts.connect("beta", env.host.clone(), Ok(polled));
+    };
+    // Beta answers and does not have it: the status was lost or forged.
+    connect(None);
+    let found = observed(&observer, &env).await;
+    assert!(matches!(&found.binding, Binding::Bound(view) if view.host == "alpha"));
+    assert_eq!(found.other_domains, []);
+
+    for state in [State::Running, State::ShutOff] {
+        connect(Some(state));
+        let found = observed(&observer, &env).await;
+        assert!(matches!(&found.binding, Binding::Bound(view) if view.host == "beta"));
+        let alpha = ShownDomain {
+            host: "alpha".into(),
+            is_active: false,
+            answers: true,
+        };
+        assert_eq!(found.other_domains, [alpha]);
+    }
+}
+
+#[tokio::test]
+async fn a_guest_that_runs_is_left_alone_while_the_host_of_the_status_is_not_known() {
+    let (env, observer, _writer) = moved_and_restored();
+    env.connection()
+        .unwrap()
+        .start(domain_uuid(env.machine().uid()), false)
+        .unwrap();
+    let found = observed(&observer, &env).await.binding;
+    assert!(matches!(&found, Binding::Bound(view) if view.host == "alpha"));
+}
+
+/// `virsh migrate --undefinesource`: the polls of the other host do not show the guest yet.
+#[tokio::test]
+async fn a_machine_whose_domain_is_on_another_host_by_now_is_not_defined_again() {
+    let mut env = Environment::new(block());
+    env.settle();
+    let (observer, _writer) = connected(&env);
+    let uuid = domain_uuid(env.machine().uid());
+    let beta = FakeLibvirt::new();
+    let domain = env.host.state().domains.remove(&uuid).unwrap();
+    beta.state().domains.insert(uuid, domain);
+    let hosts = &observer.hosts;
+    hosts.connect("alpha", env.host.clone(), Ok(polled(&env)));
+    let connected = hosts.connect("beta", beta.clone(), Ok(Snapshot::default()));
+    for deleted in [false, true] {
+        let refused = observer.observe(env.machine(), Growth::Permitted).await;
+        let message = refused.unwrap_err().message;
+        assert!(message.contains("is on LibvirtHost 'beta'"), "{message}");
+        assert!(!deleted || env.machine().is_deleting());
+        env.delete();
+    }
+    // A host that does not answer prevents nothing.
+    beta.set_reachable(false);
+    connected.set_snapshot(Err("no route".to_owned()));
+    observed(&observer, &env).await;
 }

@@ -241,10 +241,10 @@ impl Act for Action {
                 Some(Effect::FillVolume)
             }
             Self::Define(_)
-            | Self::SetMetadata(_)
             | Self::HotPlug(_)
             | Self::SetDisplayPassword { .. }
             | Self::SetDhcpHosts { .. } => Some(Effect::Define),
+            Self::SetMetadata(_) => Some(Effect::Record),
             Self::Start { .. } => Some(Effect::Start),
             Self::AskToStop { .. } | Self::Destroy => Some(Effect::Stop),
             Self::Reset => Some(Effect::Reset),

@@ -477,6 +477,7 @@ fn render(
         reset_nvram,
         kept_off: old.is_some_and(|old| old.kept_off)
             && guest.is_some_and(|guest| !guest.state.active()),
+        migrated_away: guest.is_some_and(Guest::was_migrated_away),
         dhcp: vec![],
     });
     desired

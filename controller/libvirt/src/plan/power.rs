@@ -81,7 +81,7 @@ pub(super) fn power(
     let guest_shut_down = match guest.reason {
         shutoff::SHUTDOWN => true,
         // The daemon was restarted since then and has lost the reason.
-        UNKNOWN => machine.status.phase == Some(Phase::Stopped),
+        shutoff::UNKNOWN => machine.status.phase == Some(Phase::Stopped),
         _ => false,
     };
     let failed = matches!(guest.reason, shutoff::CRASHED | shutoff::FAILED);
@@ -101,7 +101,7 @@ pub(super) fn power(
     // The controller records what it is about to do before it switches a guest off.
     let was_switched_off = match guest.reason {
         shutoff::DESTROYED => true,
-        UNKNOWN => metadata.kept_off,
+        shutoff::UNKNOWN => metadata.kept_off,
         _ => false,
     };
     let is_foreign = switch.on && metadata.intent.is_none() && was_switched_off;
@@ -135,9 +135,6 @@ pub(super) fn starts(
     let mut steps = power.actions.iter();
     steps.any(|step| matches!(step, Action::Start { .. }))
 }
-
-/// libvirt's reason for a state that was reached before the daemon started.
-const UNKNOWN: i32 = 0;
 
 /// Input of the next step.
 struct Switch<'a> {

@@ -74,6 +74,9 @@ fn no_volume_is_removed_without_each_precondition() {
                     };
                     put(&fake, "overlay.qcow2", overlay);
                 }
+                Precondition::OnlyDefinition => {
+                    guard = environment::guard_beside(vec!["beta".into()]);
+                }
                 Precondition::Incomplete => put(&fake, &marker(BASE), FakeVolume::default()),
                 Precondition::ExistingDisksFree | Precondition::HardwareFree => {
                     panic!("no effect on a volume starts a guest")

@@ -147,6 +147,7 @@ fn metadata() -> impl Strategy<Value = DomainMetadata> {
             ..SeedRecord::default()
         }),
         reset_nvram: flag,
+        migrated_away: flag,
         ..fixtures::metadata(IntentKind::Stop, &text)
     })
 }

@@ -328,6 +328,11 @@ impl FakeLibvirt {
         self.state().ends(uuid, State::ShutOff, shutoff::DESTROYED);
     }
 
+    /// Another client migrates the guest to another host, as `virsh migrate` does, and leaves the definition.
+    pub(crate) fn is_migrated_away(&self, uuid: Uuid) {
+        self.state().ends(uuid, State::ShutOff, shutoff::MIGRATED);
+    }
+
     /// QEMU crashes.
     pub(crate) fn qemu_crashes(&self, uuid: Uuid) {
         self.state().ends(uuid, State::ShutOff, shutoff::CRASHED);

@@ -6,6 +6,7 @@ use super::*;
 use crate::access::fake::FakePool;
 use crate::access::{FirmwareState, State};
 use crate::environment::{self, Environment, POOL, block};
+use crate::guard::Elsewhere;
 use crate::plan::action::Action;
 use common::api::choice::ReclaimPolicy;
 use controller_core::fixtures::disk;
@@ -112,7 +113,10 @@ fn a_guest_is_ended_and_its_definition_removed_only_if_it_is_still_the_machines(
             }
             Ok(())
         };
-        let elsewhere = move || (change == "binding").then(|| "beta".to_owned());
+        let elsewhere = move || Elsewhere {
+            bound: (change == "binding").then(|| "beta".to_owned()),
+            ..Elsewhere::default()
+        };
         let guard = Guard::new(may_act, elsewhere, pools);
         let mut host = env.connection().unwrap();
         remove_by_metadata(&mut *host, &guard).unwrap_err();
@@ -224,4 +228,22 @@ fn a_volume_that_the_domain_keeps_is_not_deleted_whatever_the_tombstone_lists() 
         agreed_volumes(&mut *host, "uid-of-another", None).unwrap(),
         []
     );
+}
+
+/// An administrator migrated the guest before the Machine was deleted by force.
+#[test]
+fn volumes_of_a_machine_that_is_gone_stay_while_another_host_shows_its_domain() {
+    let mut env = Environment::new(block());
+    env.settle();
+    env.host.is_migrated_away(domain_uuid(OWNER));
+    let before = volumes(&env);
+    let listed = agreed_volumes(&mut *env.connection().unwrap(), OWNER, None).unwrap();
+    let mut host = env.connection().unwrap();
+    let guard = environment::guard_beside(vec!["beta".into()]);
+    let refused = remove_all(&mut *host, &guard, OWNER, &listed).unwrap_err();
+    assert!(refused.to_string().contains("'beta'"), "{refused}");
+    assert!(env.host.state().domains.is_empty(), "the definition goes");
+    assert_eq!(volumes(&env), before);
+    remove_all(&mut *host, &environment::guard(), OWNER, &listed).unwrap();
+    assert_eq!(volumes(&env), [""; 0]);
 }

@@ -13,7 +13,8 @@ use controller_core::preconditions::{Effect, Precondition};
 
 use super::*;
 use crate::Libvirt;
-use crate::access::fake::{FakePool, FakeVolume, HostState};
+use crate::access::fake::{FakeLibvirt, FakePool, FakeVolume, HostState};
+use crate::environment;
 use crate::images::names::marker;
 use crate::observe::Observation;
 use crate::observed::Binding;
@@ -136,6 +137,7 @@ impl laws::Environment for Environment {
         match (precondition, action) {
             (Precondition::LeaseHeld, _) => self.has_lease = false,
             (Precondition::NotBoundElsewhere, _) => self.is_bound_elsewhere = true,
+            (Precondition::OnlyDefinition, _) => define_on_another_host(self),
             (Precondition::Movable, Action::Leave { .. }) => {
                 let mut host = self.connection().unwrap();
                 host.start(domain_uuid(UID), false).unwrap();
@@ -198,6 +200,15 @@ fn strip_metadata(env: &Environment) {
     }
     let xml = format!("<domain><name>theirs</name><uuid>{uuid}</uuid><devices/></domain>");
     host.define(&xml).unwrap();
+}
+
+/// Somebody defines the domain on another host, as a restored backup does.
+fn define_on_another_host(env: &mut Environment) {
+    let beta = || (FakeLibvirt::new(), environment::host_object("beta"));
+    env.other.get_or_insert_with(beta);
+    let uuid = domain_uuid(UID);
+    let xml = format!("<domain><name>default-web</name><uuid>{uuid}</uuid><devices/></domain>");
+    env.other_connection().unwrap().define(&xml).unwrap();
 }
 
 /// Somebody makes an overlay of a volume, in another pool.
