@@ -17,12 +17,13 @@ use super::dhcp::reserve;
 use super::display::display;
 use super::hardware::{Hardware, hardware};
 use super::moving::{Move, moving};
+use super::other_hosts::conflict;
 use super::power::{Power, power, starts};
 use super::release::{kept_records, kept_volumes, releases};
 use super::room::room;
 use super::seed::seed;
 use super::status::{Findings, report};
-use super::steps::{SOON, Steps};
+use super::steps::{SOON, Scope, Steps, finish};
 use super::volumes::{Volumes, volumes};
 use crate::capacity::{fits, size_of};
 use crate::failure::NO_ROOM;
@@ -135,7 +136,6 @@ fn on<'a>(
     now: Now,
 ) -> Plan {
     findings.maintenance = view.spec.maintenance == Some(true);
-    let is_left_alone = findings.paused || findings.maintenance;
     let guest = view.guest.as_ref();
     findings.kept_volumes = kept_volumes(machine, block, view);
     let room = room(block, view, observed.hold.as_ref());
@@ -147,12 +147,15 @@ fn on<'a>(
         findings.guest = name_conflict(&view.host).into();
         return report(machine, observed, now, &findings, vec![]);
     }
+    let conflict = conflict(machine, observed, view);
+    let scope = Scope::of(&findings, conflict.is_some());
+    findings.guest.fault = conflict.or(findings.guest.fault);
     let (attached, network) = networks(block, observed, view);
     findings.network = with_addresses(network, machine, observed, guest.is_some());
     if let Some(fault) = findings.no_room.as_ref().filter(|_| guest.is_none()) {
         findings.guest = fault.clone().into();
         let mut actions = releases(machine, block, view, &observed.kept_of_former);
-        actions.retain(|_| !is_left_alone);
+        actions.retain(|_| scope == Scope::All);
         return report(machine, observed, now, &findings, actions);
     }
     let volumes = volumes(machine, block, view, observed.hold.is_some(), now);
@@ -202,7 +205,8 @@ fn on<'a>(
         .actions
         .extend(reservations.filter(|_| guest.is_some()));
     if let Some(guest) = guest {
-        let written = desired.as_ref().filter(|_| observed.hold.is_none());
+        let is_written = observed.hold.is_none() && scope == Scope::All;
+        let written = desired.as_ref().filter(|_| is_written);
         let context = (observed.on_foreign_stop, now);
         let power = power(machine, block, guest, &recorded(written, guest), context);
         findings.add_power(&power, &view.host);
@@ -228,14 +232,14 @@ fn on<'a>(
     if let Some(refusal) = refusal {
         add_refusal(&mut findings, refusal, guest.is_some());
     }
-    if is_left_alone {
-        (findings.restart, findings.reset, findings.restarts) = (None, None, false);
-        return report(machine, observed, now, &findings, vec![]);
-    }
-    steps.keep_off(machine);
-    let mut plan = report(machine, observed, now, &findings, steps.actions);
-    plan.requeue_after = plan.requeue_after.or(steps.requeue_after);
-    plan
+    finish(
+        machine,
+        (block, guest),
+        observed,
+        now,
+        findings,
+        (steps, scope),
+    )
 }
 
 impl Findings<'_> {
@@ -276,12 +280,15 @@ impl Findings<'_> {
     }
 }
 
-/// What is recorded with a step of power: what the desired domain has. While the growth is held, no definition is written,
-/// and what the guest has stays.
+/// What is recorded with a step of power: what the desired domain has. While no definition is written, because the growth is
+/// held or another host has one, what the guest has stays.
 fn recorded(desired: Option<&Domain>, guest: &Guest) -> DomainMetadata {
     let desired = desired.and_then(|desired| desired.metadata.as_ref());
     let recorded = desired.or(guest.metadata.as_ref());
-    recorded.cloned().unwrap_or_default()
+    DomainMetadata {
+        migrated_away: guest.was_migrated_away(),
+        ..recorded.cloned().unwrap_or_default()
+    }
 }
 
 /// With the faults of the addresses of network cards.

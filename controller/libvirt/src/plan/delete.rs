@@ -5,6 +5,7 @@
 //! host cannot be reached ─▶ waits, or with the annotation force-delete ─▶ tombstone ─▶ finalizer
 //! no LibvirtHost any more ▶ waits: there is no status for a tombstone
 //! a pool cannot be read ──▶ guest off ─▶ tombstone, the definition stays ──────────▶ finalizer
+//! other hosts show it, too ▶ guest off, then waits until one definition is left
 //! no domain is shown ─────▶ beside the above, a tombstone on each host that may have something of the Machine
 //! ```
 //! Reads no block where there is a domain: its metadata lists the Machine's volumes. A pool that cannot be read may
@@ -22,6 +23,7 @@ use controller_core::plan::Now;
 
 use super::action::Action;
 use super::disks::{is_to_go, kept, recorded, removals, to_delete};
+use super::other_hosts::conflict;
 use super::power::{POWER_RETRY, shutdown_limit, shutdown_step};
 use crate::access::{FirmwareState, VolumeKey};
 use crate::existing_disks::has_existing;
@@ -31,7 +33,7 @@ use crate::volume_effects::Removal;
 
 /// How far the deletion of a Machine is.
 pub(crate) fn teardown(machine: &Machine, observed: &Observed, now: Now) -> Teardown<Action> {
-    let stage = match stage(machine, &observed.binding, now) {
+    let stage = match stage(machine, observed, now) {
         Stage::Release(actions) => {
             let elsewhere = observed.elsewhere.iter().map(|host| tombstone(host));
             Stage::Release(elsewhere.chain(actions).collect())
@@ -60,8 +62,8 @@ fn waiting(message: String, actions: Vec<Action>) -> Stage<Action> {
     }
 }
 
-fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
-    let view = match binding {
+fn stage(machine: &Machine, observed: &Observed, now: Now) -> Stage<Action> {
+    let view = match &observed.binding {
         // Nothing of it is on a host that was asked.
         Binding::Unbound(_) => return Stage::Release(vec![]),
         Binding::Unreachable { host, .. }
@@ -99,6 +101,10 @@ fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
         .filter(|guest| guest.belongs_to(machine));
     if let Some(guest) = guest.filter(|guest| guest.state.active()) {
         return shut_down(guest, shutdown_limit(machine.desired()), now);
+    }
+    // The guest may run there on the same disks.
+    if let Some(fault) = conflict(machine, observed, view) {
+        return waiting(format!("deletion waits: {}", fault.message()), vec![]);
     }
     if view.is_copying {
         let message = format!(

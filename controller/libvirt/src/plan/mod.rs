@@ -20,6 +20,7 @@ mod display;
 mod hardware;
 pub(crate) mod held;
 mod moving;
+mod other_hosts;
 mod power;
 mod release;
 mod room;

@@ -24,6 +24,7 @@ use controller_core::plan::{Refusal, Subject};
 use super::action::{Action, MovedVolume, Plan};
 use super::delete::console_log;
 use super::disks::{existing, has_disk, name_of};
+use super::other_hosts::conflict;
 use super::volumes::has_reported;
 use crate::access::State;
 use crate::failure::MOVE_REFUSED;
@@ -225,6 +226,9 @@ fn movable(
     let (guest, metadata) = guest
         .zip(metadata)
         .ok_or("it has no domain on its host yet: request the move when it has")?;
+    if let Some(fault) = conflict(machine, observed, view) {
+        return Err(fault.message().to_owned());
+    }
     let records = metadata.volumes.iter().map(|record| record.disk.as_str());
     let kept = records.filter(|disk| !has_disk(block, disk));
     if let Some(obstacle) = obstacle_to_move(block, &view.spec.shared_storage(), kept) {

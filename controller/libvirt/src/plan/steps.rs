@@ -2,16 +2,69 @@
 
 use std::time::Duration;
 
+use common::api::normalized::Normalized;
 use common::render::libvirt::{Difference, Domain, LiveUpdate};
 use controller_core::machine::Machine;
+use controller_core::plan::Now;
 
-use super::action::Action;
+use super::action::{Action, Plan};
 use super::power::Power;
-use crate::observed::Guest;
+use super::status::{Findings, report};
+use crate::observed::{Guest, Observed};
 
 /// Pause before the next pass after a change that needs the guest's cooperation, while an image is fetched,
 /// or while a part of the host cannot be read.
 pub(super) const SOON: Duration = Duration::from_secs(10);
+
+/// Which of the actions are carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// All of them.
+    All,
+    /// A stop that is desired: the guest may run on another host.
+    Stop,
+    /// None: the Machine is paused, or its host in maintenance.
+    Nothing,
+}
+
+impl Scope {
+    /// `has_conflict`: whether the guest may run on another host.
+    pub(super) fn of(findings: &Findings<'_>, has_conflict: bool) -> Self {
+        if findings.paused || findings.maintenance {
+            Self::Nothing
+        } else if has_conflict {
+            Self::Stop
+        } else {
+            Self::All
+        }
+    }
+}
+
+/// The plan of those steps that the scope permits.
+pub(super) fn finish(
+    machine: &Machine,
+    (block, guest): (&Normalized, Option<&Guest>),
+    observed: &Observed,
+    now: Now,
+    mut findings: Findings<'_>,
+    (mut steps, scope): (Steps, Scope),
+) -> Plan {
+    if scope != Scope::All {
+        (findings.restart, findings.reset, findings.restarts) = (None, None, false);
+    }
+    match scope {
+        Scope::All => {}
+        Scope::Nothing => steps = Steps::default(),
+        Scope::Stop => {
+            findings.foreign_stop = None;
+            steps.keep_permitted(block, guest);
+        }
+    }
+    steps.keep_off(machine);
+    let mut plan = report(machine, observed, now, &findings, steps.actions);
+    plan.requeue_after = plan.requeue_after.or(steps.requeue_after);
+    plan
+}
 
 /// The actions, and when to observe their result.
 #[derive(Debug, Default)]

@@ -257,6 +257,7 @@ fn a_machine_that_waits_reports_why() {
         &on_no_host,
         &unreachable,
         &under_maintenance,
+        &defined_on_two_hosts,
         &laws::held(rich),
         &laws::paused(rich),
         &laws::protected(rich),
@@ -330,6 +331,15 @@ fn unreachable() -> Environment {
     let mut env = rich();
     env.settle();
     env.host.set_reachable(false);
+    env
+}
+
+/// A Machine whose guest is off on two hosts that have its definition.
+fn defined_on_two_hosts() -> Environment {
+    let mut env = rich();
+    env.settle();
+    env.host.is_switched_off(domain_uuid(UID));
+    define_on_another_host(&mut env);
     env
 }
 

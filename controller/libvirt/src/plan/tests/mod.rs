@@ -13,6 +13,7 @@ mod images;
 mod laws;
 mod limits;
 mod moving;
+mod other_hosts;
 mod partial;
 mod power;
 mod preconditions;
