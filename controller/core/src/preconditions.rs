@@ -60,7 +60,8 @@ pub enum Precondition {
     /// No other host has a definition of the domain, the host in the Machine's status is known, and no other client has
     /// migrated the guest away: it cannot run a second time, on the same disks.
     OnlyDefinition,
-    /// No other guest, and no pod, uses an existing claim or volume that the guest would get, unless they share it.
+    /// No other guest, and no pod, uses an existing claim or volume that the guest would get, unless they share it. On
+    /// KubeVirt this includes a claim that was kept of a former Machine and adopted.
     ExistingDisksFree,
     /// No other guest has the hardware of a host that the guest would have for itself.
     HardwareFree,

@@ -11,18 +11,18 @@ use common::api::choice::PowerState;
 use common::api::normalized::Normalized;
 use common::catalog::ClaimUser;
 use common::names;
-use common::render::kubevirt::{attachment_name, import_name, volumes};
+use common::render::kubevirt::{Volume, attachment_name, import_name, volumes};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource as _};
 
+use crate::apply::existing_disks::other_user;
 use crate::apply::live::state_claims;
-use crate::apply::preconditions::other_user;
 use crate::caches::KubeVirtCaches;
 use crate::evictions::eviction;
 use crate::objects::{Attachment, Claim, GuestPod, Instance};
-use crate::plan::{ExistingClaim, Observed, RequestedMigration, guest_has};
+use crate::plan::{ExistingClaim, Observed, RequestedMigration, can_adopt, guest_has};
 use crate::pod_events::pod_warning;
 use controller_core::cache::State;
 use controller_core::caches::Caches;
@@ -68,7 +68,10 @@ impl Observer {
             }
             observed.secrets_error = Some(error.message());
         }
-        self.users(machine, &mut observed).await;
+        if !machine.is_deleting() {
+            self.users(machine, &mut observed).await;
+            self.adopted_users(machine, &mut observed).await;
+        }
         if machine.is_deleting() && may_have_state(machine, &observed) {
             observed.state_claims = state_claims(&self.api, machine).await?;
         }
@@ -91,9 +94,6 @@ impl Observer {
     async fn users(&self, machine: &Machine, observed: &mut Observed) {
         let block = machine.desired().into_iter();
         let runs = block.filter(|block| block.power_state == PowerState::Running);
-        if machine.is_deleting() {
-            return;
-        }
         for disk in runs.flat_map(|block| &block.existing_disks) {
             let known = observed.existing.get(disk.source());
             let claim = known.and_then(|known| known.claim.as_ref());
@@ -107,6 +107,40 @@ impl Observer {
             }
         }
     }
+
+    /// Looks who else uses the claims that were kept of former Machines or removed disks: before they are adopted, and
+    /// before the guest gets them. A failed look finds nobody, as above.
+    async fn adopted_users(&self, machine: &Machine, observed: &mut Observed) {
+        for claim in adopted(machine, observed) {
+            let user = other_user(&self.api, machine, &claim).await;
+            let user = user.unwrap_or_default();
+            observed
+                .adopted_users
+                .extend(user.map(|user| (claim, user)));
+        }
+    }
+}
+
+/// The claims of the Machine's own disks that were not made for it, and that its guest does not have yet.
+pub(crate) fn adopted(machine: &Machine, observed: &Observed) -> Vec<String> {
+    let Some(block) = machine.desired() else {
+        return vec![];
+    };
+    let starts = block.power_state == PowerState::Running;
+    let is_adopted = |volume: &Volume<'_>| {
+        let claim = observed.claims.get(&volume.claim);
+        claim.is_some_and(|claim| {
+            if claim.belongs_to(machine.name(), machine.uid()) {
+                starts && !claim.was_made_for(machine)
+            } else {
+                can_adopt(machine, &volume.disk, claim, observed)
+            }
+        })
+    };
+    volumes(machine.name(), block)
+        .filter(|volume| is_adopted(volume) && !guest_has(&volume.claim, observed))
+        .map(|volume| volume.claim)
+        .collect()
 }
 
 /// The existing claims that disks are on, with the Machines that have them.
@@ -261,6 +295,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         claims,
         existing: existing(observer, machine),
         taken,
+        adopted_users: BTreeMap::new(),
         state_claims,
         data_volumes,
         sources,

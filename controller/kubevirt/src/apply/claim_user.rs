@@ -70,13 +70,18 @@ impl ClaimUser {
         }
     }
 
-    /// Whether the object is the guest of the Machine, or a part of it. An instance and its pod carry the labels of the
-    /// template, not the uid.
+    /// Whether the object is the guest of the Machine, or a part of it. Labels and annotations alone do not say so: a copy
+    /// of the VirtualMachine under another name has them, and so have the instance and the pod of that copy. An instance
+    /// and its pod carry the labels of the template, not the uid.
     pub(crate) fn is_of(&self, kind: UserKind, machine: &Machine) -> bool {
-        match kind {
-            UserKind::VirtualMachine => self.is_made_for(machine),
-            UserKind::Instance | UserKind::Pod => self.is_labelled(machine),
-        }
+        self.is_labelled(machine)
+            && match kind {
+                UserKind::VirtualMachine => {
+                    self.is_named(machine.name()) && self.has_uid_of(machine)
+                }
+                UserKind::Instance => self.is_named(machine.name()),
+                UserKind::Pod => self.is_owned_by_instance(machine.name()),
+            }
     }
 
     /// Kind and name.
@@ -95,8 +100,8 @@ impl ClaimUser {
         is_import: bool,
     ) -> bool {
         let awaits_import = match kind {
-            UserKind::VirtualMachine => self.is_made_for(machine),
-            UserKind::Instance => self.is_labelled(machine) && self.never_ran(),
+            UserKind::VirtualMachine => self.is_of(kind, machine),
+            UserKind::Instance => self.is_of(kind, machine) && self.never_ran(),
             UserKind::Pod => false,
         };
         self.uses(kind, claim) && !(is_import && awaits_import)
@@ -121,12 +126,17 @@ impl ClaimUser {
             .is_some_and(|name| name == machine.name())
     }
 
-    fn is_made_for(&self, machine: &Machine) -> bool {
+    fn has_uid_of(&self, machine: &Machine) -> bool {
         let annotations = self.metadata.annotations.as_ref();
-        let has_uid = annotations
+        annotations
             .and_then(|annotations| annotations.get(names::ANNOTATION_MACHINE_UID))
-            .is_some_and(|uid| uid == machine.uid());
-        self.is_labelled(machine) && has_uid
+            .is_some_and(|uid| uid == machine.uid())
+    }
+
+    /// Whether KubeVirt made the pod for the instance of this name.
+    fn is_owned_by_instance(&self, name: &str) -> bool {
+        let mut owners = self.metadata.owner_references.iter().flatten();
+        owners.any(|owner| owner.kind == UserKind::Instance.name() && owner.name == name)
     }
 
     /// Why the claim is not deleted, and what to do.
@@ -141,9 +151,7 @@ impl ClaimUser {
         is_import: bool,
     ) -> Failed {
         let ends = match kind {
-            UserKind::VirtualMachine => self.is_made_for(machine),
-            // An instance carries the labels of its template, not the uid.
-            UserKind::Instance => self.is_labelled(machine),
+            UserKind::VirtualMachine | UserKind::Instance => self.is_of(kind, machine),
             UserKind::Pod => true,
         };
         let user = format!(
@@ -241,6 +249,41 @@ mod tests {
             assert_eq!(user.uses(UserKind::Pod, "web-root"), in_pod, "{phase}");
             assert!(user.uses(UserKind::Instance, "web-root"), "{phase}");
         }
+    }
+
+    /// `kubectl get vm web -o yaml`, another name, `kubectl create`: labels and annotations are copied, too.
+    #[test]
+    fn a_copy_of_the_virtual_machine_under_another_name_is_not_of_the_machine() {
+        let machine = machine(block());
+        let object = |name: &str, owner: Option<&str>| {
+            let owner = owner.map(|name| {
+                json!([{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": name, "uid": "1"}])
+            });
+            user(json!({"metadata": {
+                "name": name, "labels": {names::LABEL_MACHINE: "web"}, "ownerReferences": owner,
+                "annotations": {names::ANNOTATION_MACHINE_UID: "uid-of-web"},
+            }}))
+        };
+        for (kind, name, owner, is_of) in [
+            (UserKind::VirtualMachine, "web", None, true),
+            (UserKind::VirtualMachine, "copy", None, false),
+            (UserKind::Instance, "web", None, true),
+            (UserKind::Instance, "copy", None, false),
+            (UserKind::Pod, "virt-launcher-web-x7k2p", Some("web"), true),
+            (
+                UserKind::Pod,
+                "virt-launcher-copy-x7k2p",
+                Some("copy"),
+                false,
+            ),
+            (UserKind::Pod, "web", None, false),
+        ] {
+            let user = object(name, owner);
+            assert_eq!(user.is_of(kind, &machine), is_of, "{kind:?} {name}");
+        }
+        let refusal =
+            object("copy", None).refusal(UserKind::VirtualMachine, &machine, "web-root", false);
+        assert_eq!(refusal.remedy, Remedy::UserAction);
     }
 
     #[test]

@@ -80,6 +80,14 @@ pub(super) async fn is_shared(
     Ok(found.iter().any(Claim::is_shared))
 }
 
+/// The claims with the label of the Machine.
+pub(super) async fn claims(api: &GuardedClient, machine: &Machine) -> Result<Vec<Claim>, ApiError> {
+    let claims: Api<Claim> = Api::namespaced(api.client(), machine.namespace());
+    let label = format!("{}={}", names::LABEL_MACHINE, machine.name());
+    let params = ListParams::default().labels(&label);
+    Ok(api.read(claims.list(&params)).await?.items)
+}
+
 /// The claims that KubeVirt made for the state of the VirtualMachine of the Machine's name.
 pub(crate) async fn state_claims(
     api: &GuardedClient,

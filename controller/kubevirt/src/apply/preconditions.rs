@@ -6,7 +6,7 @@
 //! | `Owned`, `Deletable`, `Incomplete` | read from the observed object when the action was made; see [`DeletableClaim`] and [`UnfinishedImport`] |
 //! | `Unchanged` | by the API server: the request names the uid and version of the observed object |
 //! | `Unused` | here: live lists of the namespace's VirtualMachines, instances and pods |
-//! | `ExistingDisksFree` | here, for an action that lets a guest run: live lists as above |
+//! | `ExistingDisksFree` | in [`existing_disks`](super::existing_disks): live lists as above |
 //! | `Owned` of a reset | here: the uid of the instance, read live, because the request can name only its name |
 //! | `NeverRan` | here: the phase of the instance, read live |
 //! | `Movable` | here: the instance, read live |
@@ -17,17 +17,18 @@
 //! [`UnfinishedImport`]: crate::plan::action::UnfinishedImport
 
 use controller_core::backend::{Act as _, Failed};
-use controller_core::client::{ApiError, GuardedClient, Remedy};
+use controller_core::client::{ApiError, GuardedClient};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::preconditions::Precondition;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::claim_user::{ClaimUser, UserKind};
+use super::existing_disks::{adopted_claim_free, existing_disks_free};
 use super::live;
 use crate::objects::{Instance, VirtualMachine};
+use crate::plan::Action;
 use crate::plan::state::goes_with;
-use crate::plan::{Action, in_use};
 
 /// Fails if a precondition of the action does not hold now.
 pub(super) async fn check(
@@ -40,6 +41,11 @@ pub(super) async fn check(
         return Err(ApiError::NotLeading.into());
     }
     let effect = action.effect();
+    if let Action::PatchClaim(patch) = action
+        && patch.adopts()
+    {
+        adopted_claim_free(api, machine, &patch.name).await?;
+    }
     for precondition in effect.iter().flat_map(|effect| effect.preconditions()) {
         match precondition {
             Precondition::Unused => unused(api, machine, action).await?,
@@ -136,82 +142,6 @@ async fn unused(api: &GuardedClient, machine: &Machine, action: &Action) -> Resu
         }
     }
     Ok(())
-}
-
-/// Fails if anything but this Machine uses an existing claim that its guest would get with the action.
-async fn existing_disks_free(
-    api: &GuardedClient,
-    machine: &Machine,
-    action: &Action,
-) -> Result<(), Failed> {
-    if !lets_run(action) {
-        return Ok(());
-    }
-    let disks = machine.desired().into_iter();
-    let disks = disks.flat_map(|block| &block.existing_disks);
-    for disk in disks {
-        let claim = disk.source();
-        if disk.shareable && live::is_shared(api, machine.namespace(), claim).await? {
-            continue;
-        }
-        // A guest that runs with the claim keeps it.
-        let has_it = |user: &ClaimUser| {
-            let kind = UserKind::Instance;
-            user.is_named(machine.name())
-                && user.is_of(kind, machine)
-                && user.is_on(kind)
-                && user.uses(kind, claim)
-        };
-        let own = live::first::<Instance, _>(api, machine.namespace(), has_it).await?;
-        if own.is_some() {
-            continue;
-        }
-        if let Some(user) = other_user(api, machine, disk.source()).await? {
-            let fault = in_use(disk, &user);
-            return Err(Failed {
-                reason: Some(fault.reason()),
-                ..Failed::new(Remedy::Reobserve, fault.message().to_owned())
-            });
-        }
-    }
-    Ok(())
-}
-
-/// Whether a guest may start because of the action.
-pub(crate) fn lets_run(action: &Action) -> bool {
-    let strategy = match action {
-        Action::CreateVm(desired) | Action::UpdateVm(desired) => &desired.spec.run_strategy,
-        Action::SetRunStrategy { strategy, .. } => strategy,
-        _ => return false,
-    };
-    strategy != "Halted"
-}
-
-/// Who else uses a claim now: a pod, or a guest or VirtualMachine that is not off; of any owner but this Machine.
-pub(crate) async fn other_user(
-    api: &GuardedClient,
-    machine: &Machine,
-    claim: &str,
-) -> Result<Option<String>, ApiError> {
-    let namespace = machine.namespace();
-    let is_user = |kind: UserKind| {
-        move |object: &ClaimUser| {
-            object.uses(kind, claim) && object.is_on(kind) && !object.is_of(kind, machine)
-        }
-    };
-    let kind = UserKind::VirtualMachine;
-    let vm = live::first::<VirtualMachine, _>(api, namespace, is_user(kind)).await?;
-    if let Some(vm) = vm {
-        return Ok(Some(vm.title(kind)));
-    }
-    let kind = UserKind::Instance;
-    let instance = live::first::<Instance, _>(api, namespace, is_user(kind)).await?;
-    if let Some(instance) = instance {
-        return Ok(Some(instance.title(kind)));
-    }
-    let kind = UserKind::Pod;
-    let pod = live::first::<Pod, _>(api, namespace, is_user(kind)).await?;
-    Ok(pod.map(|pod| pod.title(kind)))
 }
 
 /// Fails if the guest of the Machine's instance has got a node: it is not replaced any more. Without the instance there

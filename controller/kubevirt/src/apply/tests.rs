@@ -1,5 +1,7 @@
 //! The reads and writes of `apply` at a scripted API server.
 
+mod adopted_claims;
+
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 

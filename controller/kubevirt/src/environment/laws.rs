@@ -258,6 +258,7 @@ fn a_deletion_ends() {
         &without_class,
         &without_network,
         &with_taken_claim,
+        &with_taken_kept_claim,
         &laws::held(new),
     ]);
 }
@@ -270,6 +271,7 @@ fn a_machine_that_waits_reports_why() {
         &without_class,
         &without_network,
         &with_taken_claim,
+        &with_taken_kept_claim,
         &without_kubevirt,
         &laws::held(new),
         &laws::paused(new),
@@ -375,6 +377,19 @@ fn without_network() -> FakeCluster {
 fn with_taken_claim() -> FakeCluster {
     let mut cluster = existing();
     cluster.use_volume("old-disk");
+    cluster
+}
+
+/// A Machine whose disk was kept of a former Machine, and another VirtualMachine uses it.
+fn with_taken_kept_claim() -> FakeCluster {
+    let mut cluster = new();
+    cluster.settle();
+    cluster.delete_machine();
+    cluster.settle();
+    let mut next = new().machine().clone();
+    next.metadata.uid = Some("uid-of-next".into());
+    cluster.machine = Some(next);
+    cluster.use_volume("web-data");
     cluster
 }
 

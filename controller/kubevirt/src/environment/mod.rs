@@ -27,6 +27,7 @@ use crate::backend::KubeVirt;
 use crate::objects::{
     Attachment, Claim, DataVolume, GuestMigration, GuestPod, Instance, VirtualMachine,
 };
+use crate::observe::adopted;
 use crate::plan::action::Plan;
 use crate::plan::observed::{Eviction, ExistingClaim, Observed, PodWarning, RequestedMigration};
 use controller_core::backend::Growth;
@@ -243,7 +244,7 @@ impl FakeCluster {
         let references: Vec<_> = references.collect();
         let secrets_error = self.secrets_error.clone();
         let secrets_error = secrets_error.filter(|_| !references.is_empty());
-        Observed {
+        let mut observed = Observed {
             cluster: "cluster".into(),
             kubevirt: self.kubevirt,
             settings: self.settings.clone(),
@@ -259,6 +260,7 @@ impl FakeCluster {
             attachments: attachments.collect(),
             existing: self.existing(),
             taken: BTreeMap::new(),
+            adopted_users: BTreeMap::new(),
             claims,
             state_claims: self.state_claims(),
             data_volumes,
@@ -283,7 +285,11 @@ impl FakeCluster {
             networks,
             classes: self.classes.clone(),
             template: self.template.clone().map(Arc::new),
-        }
+        };
+        let adopted = adopted(machine, &observed).into_iter();
+        let users = adopted.filter_map(|claim| Some((claim.clone(), self.other_user(&claim)?)));
+        observed.adopted_users = users.collect();
+        observed
     }
 
     /// The existing claims that disks are on.

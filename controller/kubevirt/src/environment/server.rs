@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use super::{FakeCluster, ORPHAN, decode, some_time};
 use crate::apply::claim_user::{ClaimUser, UserKind};
-use crate::apply::preconditions::{claim_at_risk, lets_run};
+use crate::apply::existing_disks::lets_run;
+use crate::apply::preconditions::claim_at_risk;
 use crate::objects::{Claim, Instance};
 use crate::plan::action::{Action, ClaimPatch, Exact, ProtectedKind, Protection};
 use crate::plan::state::goes_with;
@@ -226,9 +227,8 @@ impl FakeCluster {
     /// As `apply` checks the preconditions of the action.
     fn check(&self, action: &Action) -> Result<(), Refused> {
         refuse(!self.holds_lease)?;
-        let disks = self.machine.iter().filter_map(|machine| machine.desired());
-        let mut disks = disks.flat_map(|block| &block.existing_disks);
-        refuse(lets_run(action) && disks.any(|disk| self.other_user(disk.source()).is_some()))?;
+        let is_used = |claim: &str| self.other_user(claim).is_some();
+        refuse(self.foreign_claims(action).into_iter().any(is_used))?;
         let needs = |precondition| {
             let effect = action.effect();
             effect.is_some_and(|effect| effect.preconditions().contains(&precondition))
@@ -272,6 +272,32 @@ impl FakeCluster {
             };
             of_kind(kind).into_iter().any(uses)
         }))
+    }
+
+    /// The claims of which others may not have one right before the action: existing and adopted ones.
+    fn foreign_claims(&self, action: &Action) -> Vec<&str> {
+        let Some(machine) = &self.machine else {
+            return vec![];
+        };
+        match action {
+            Action::PatchClaim(patch) if patch.adopts() => {
+                let claim = self.claims.get_key_value(&patch.name);
+                claim.map(|(name, _)| name.as_str()).into_iter().collect()
+            }
+            _ if lets_run(action) => {
+                let disks = machine.desired().into_iter();
+                let existing = disks.flat_map(|block| &block.existing_disks);
+                let own = self.claims.values();
+                let own = own.filter(|claim| claim.machine() == Some(machine.name()));
+                let adopted = own.filter(|claim| !claim.was_made_for(machine));
+                let claims = existing.map(|disk| disk.source());
+                let claims = claims.chain(adopted.map(|claim| claim.name()));
+                let guest = self.instance.as_ref();
+                let has_it = |claim: &str| guest.is_some_and(|guest| guest.uses(claim));
+                claims.filter(|claim| !has_it(claim)).collect()
+            }
+            _ => vec![],
+        }
     }
 
     fn made<K: DeserializeOwned + Meta>(&mut self, desired: &impl Serialize) -> K {

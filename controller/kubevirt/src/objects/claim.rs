@@ -2,6 +2,7 @@
 
 use common::names;
 use common::quantity::Bytes;
+use controller_core::machine::Machine;
 use controller_core::objects::{Cacheable, Meta as _, lenient, prune};
 use controller_core::resource;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -88,6 +89,16 @@ impl Claim {
     /// Whether KubeVirt uses it for the state of the guest of this name.
     pub(crate) fn has_state_of(&self, guest: &str) -> bool {
         self.machine().is_none() && self.label(names::LABEL_STATE) == Some(guest)
+    }
+
+    /// Whether the claim was made for this very Machine. One that is older than the Machine was kept of a former one and
+    /// adopted, also if it has the uid of this one by now.
+    pub(crate) fn was_made_for(&self, machine: &Machine) -> bool {
+        let created = |metadata: &ObjectMeta| metadata.creation_timestamp.as_ref().map(|it| it.0);
+        let is_older = created(&self.metadata)
+            .zip(created(&machine.metadata))
+            .is_some_and(|(claim, machine)| claim < machine);
+        self.belongs_to(machine.name(), machine.uid()) && !is_older
     }
 
     /// Whether several nodes can write to the claim.

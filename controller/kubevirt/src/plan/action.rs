@@ -210,6 +210,14 @@ pub(crate) struct ClaimPatch {
     pub(crate) storage: Option<String>,
 }
 
+impl ClaimPatch {
+    /// Whether the claim belongs to the Machine only with this patch.
+    pub(crate) fn adopts(&self) -> bool {
+        let uid = self.annotations.get(names::ANNOTATION_MACHINE_UID);
+        uid.is_some_and(Option::is_some)
+    }
+}
+
 impl Act for Action {
     fn effect(&self) -> Option<Effect> {
         match self {

@@ -23,7 +23,7 @@ use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Refusal, Subject};
 use controller_core::reset::reset;
 
-/// Pause before it is looked again who uses an existing claim. Pods of others are not watched.
+/// Pause before it is looked again who uses an existing or adopted claim. Pods of others are not watched.
 const CLAIM_RETRY: Duration = Duration::from_secs(30);
 
 pub(crate) fn plan(
@@ -123,7 +123,8 @@ pub(crate) fn plan(
         .collect();
     let plan = report(machine, observed, now, &inputs, actions);
     let retry = observed.secrets_error.as_ref().map(|_| SECRETS_RETRY);
-    let is_used = observed.existing.values().any(|claim| claim.user.is_some());
+    let is_used = !observed.adopted_users.is_empty()
+        || observed.existing.values().any(|claim| claim.user.is_some());
     let retry = retry.or(is_used.then_some(CLAIM_RETRY));
     let awaits_pod = observed.awaits_pod(machine).is_some();
     let retry = retry.or(awaits_pod.then_some(POD_START_TIMEOUT));

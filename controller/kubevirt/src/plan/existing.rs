@@ -99,7 +99,8 @@ fn fault(
     if let Some(holder) = &known.holder {
         return Some(held_by(disk, holder));
     }
-    known.user.as_ref().map(|user| in_use(disk, user))
+    let user = known.user.as_ref()?;
+    Some(in_use(name, &disk.name, user))
 }
 
 /// The fault of a disk on a claim that another Machine has.
@@ -118,13 +119,11 @@ fn held_by(disk: &ExistingDisk, holder: &ClaimUser) -> Fault {
 }
 
 /// The fault of a disk on a claim that `user`, a kind and a name, uses.
-pub(crate) fn in_use(disk: &ExistingDisk, user: &str) -> Fault {
+pub(crate) fn in_use(claim: &str, disk: &str, user: &str) -> Fault {
     Fault::new(
         IN_USE,
         format!(
-            "PersistentVolumeClaim {claim} of disk '{name}' is used by {user}: two guests that write to one volume destroy its file system, so this one is not started; delete it, or set runStrategy: Halted for a VirtualMachine; the Machine continues automatically then",
-            claim = disk.source(),
-            name = disk.name,
+            "PersistentVolumeClaim {claim} of disk '{disk}' is used by {user}: two guests that write to one volume destroy its file system, so this one is not started; delete it, or set runStrategy: Halted for a VirtualMachine; the Machine continues automatically then"
         ),
     )
 }

@@ -94,6 +94,9 @@ pub(crate) struct Observed {
     pub(crate) existing: BTreeMap<String, ExistingClaim>,
     /// Claims of the Machine's own disks that other Machines have disks on as they are, with the name of one.
     pub(crate) taken: BTreeMap<String, String>,
+    /// Claims of the Machine's own disks that are adopted or can be, and that something else uses now, with its kind and
+    /// name. Looked for only before the guest gets the claim.
+    pub(crate) adopted_users: BTreeMap<String, String>,
     /// Claims that KubeVirt made for EFI variables and the TPM of the guest; read only for a Machine under deletion.
     pub(crate) state_claims: Vec<Claim>,
     /// DataVolumes of the same names, by name.

@@ -9,7 +9,7 @@ use common::render::kubevirt::claim as render;
 use common::render::kubevirt::{Volume, volumes};
 
 use super::action::{Action, ClaimPatch};
-use super::existing::{IN_USE, existing_disks};
+use super::existing::{IN_USE, existing_disks, in_use as in_use_by_another};
 use super::guest_size;
 use super::import::{self, Stage};
 use super::loss::{deleted_before_use, deleted_in_use, is_lost, lost, recreated};
@@ -32,7 +32,8 @@ pub(super) struct Storage {
     pub(super) growth: Vec<Action>,
     /// Releases of volumes that the VirtualMachine no longer has.
     pub(super) releases: Vec<Action>,
-    /// Whether the guest must not start: an existing claim that it would get is somebody else's, or missing.
+    /// Whether the guest must not start: an existing or adopted claim that it would get is used by others, or an existing
+    /// one is missing.
     pub(super) holds_start: bool,
     /// First reason why a volume cannot be provided; the VirtualMachine is not made or updated then.
     pub(super) outcome: Outcome,
@@ -83,6 +84,7 @@ pub(super) fn storage(
             }
             Err(fault) => {
                 is_answered &= !(is_requested && is_lost(machine, &volume, observed));
+                storage.holds_start |= observed.adopted_users.contains_key(&volume.claim);
                 storage.outcome.record_first(fault);
             }
         }
@@ -148,15 +150,16 @@ fn provide(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Resul
             Err,
         );
     }
-    let adoptable =
-        || is_left_by_former_machine(&**claim, machine, disk, observed) && fits(disk, claim);
     if !claim.belongs_to(machine.name(), machine.uid()) {
         if let Some(other) = observed.taken.get(&volume.claim) {
             return Err(taken(volume, other));
         }
-        if !adoptable() {
+        if !can_adopt(machine, disk, claim, observed) {
             return Err(conflict(machine, &volume.claim, disk, claim));
         }
+    }
+    if let Some(user) = observed.adopted_users.get(&volume.claim) {
+        return Err(in_use_by_another(&volume.claim, &disk.name, user));
     }
     let mut actions: Vec<_> = annotate(machine, disk, claim, observed)
         .map(Action::PatchClaim)
@@ -217,6 +220,16 @@ fn make(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Result<F
         actions: vec![Action::CreateClaim(desired)],
         ..Found::default()
     })
+}
+
+/// Whether a claim that is not the Machine's becomes that of the disk, with what is in it.
+pub(crate) fn can_adopt(
+    machine: &Machine,
+    disk: &NormalizedDisk,
+    claim: &Claim,
+    observed: &Observed,
+) -> bool {
+    is_left_by_former_machine(claim, machine, disk, observed) && fits(disk, claim)
 }
 
 /// Whether a claim can serve the disk: its spec is immutable apart from the size, and a size cannot shrink.

@@ -11,6 +11,7 @@ mod existing;
 mod foreign_stops;
 mod guest_size;
 mod images;
+mod kept_claims;
 mod loss;
 mod media;
 mod migration;
