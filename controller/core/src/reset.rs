@@ -3,7 +3,11 @@
 //! ```text
 //! new request ─▶ the guest runs ─▶ it is reset ─▶ status: Done
 //!          └──▶ it does not, or the backend does not reset guests ─▶ status: Refused
+//!          └──▶ another failure, of the reset or of an action before it ─▶ status as before: it is tried again
 //! ```
+//! A backend resets the guest in the last action of a plan, so that the status is written right after it. So nothing was
+//! reset if any action was refused.
+//!
 //! No backend records that a guest was reset, so the request is in the status only afterwards: a controller that is
 //! killed in between resets the guest a second time.
 
@@ -26,6 +30,11 @@ pub struct Reset {
     pub is_due: bool,
 }
 
+/// Whether a refusal is that of a reset which is not tried again. It is in `status.lastReset`, and in no condition.
+pub fn is_final(refusal: &Refusal) -> bool {
+    refusal.subject == Subject::Reset && refusal.reason == Some(REFUSED)
+}
+
 /// `runs`: whether there is a running guest that can be reset.
 pub fn reset(machine: &Machine, runs: bool, refusal: Option<&Refusal>) -> Reset {
     let Some(request) = machine.new_reset_request() else {
@@ -34,8 +43,13 @@ pub fn reset(machine: &Machine, runs: bool, refusal: Option<&Refusal>) -> Reset 
             is_due: false,
         };
     };
-    let is_final = |it: &&Refusal| it.subject == Subject::Reset && it.reason == Some(REFUSED);
-    let refused = refusal.filter(is_final).map(|it| it.message.clone());
+    if refusal.is_some_and(|it| !is_final(it)) {
+        return Reset {
+            last: machine.status.last_reset.clone(),
+            is_due: runs,
+        };
+    }
+    let refused = refusal.map(|it| it.message.clone());
     let off = "the guest does not run: request the reset again when it does";
     let message = refused.or_else(|| (!runs).then(|| off.to_owned()));
     let result = match message {
@@ -102,11 +116,26 @@ mod tests {
 
     #[test]
     fn a_reset_that_failed_for_another_reason_is_tried_again() {
-        let busy = Refusal {
-            subject: Subject::Reset,
-            reason: None,
-            message: "busy".to_owned(),
-        };
-        assert!(reset(&requesting("hangs"), true, Some(&busy)).is_due);
+        let mut machine = requesting("hangs again");
+        machine.status.last_reset = Some(LastReset {
+            request: "hangs".to_owned(),
+            result: Some(ResetResult::Done),
+            message: None,
+        });
+        // The reset itself failed, or an action before it.
+        for subject in [Subject::Reset, Subject::Storage] {
+            let busy = Refusal {
+                subject,
+                reason: None,
+                message: "busy".to_owned(),
+            };
+            let Reset { last, is_due } = reset(&machine, true, Some(&busy));
+            assert!(is_due);
+            assert_eq!(last, machine.status.last_reset, "{subject:?}");
+            machine.status.last_reset = last;
+        }
+        let next = reset(&machine, true, None);
+        assert!(next.is_due);
+        assert_eq!(next.last.unwrap().request, "hangs again");
     }
 }

@@ -21,7 +21,7 @@ use controller_core::conditions::{Fault, not_normalized};
 use controller_core::machine::{Block, Machine};
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Refusal, Subject};
-use controller_core::reset::reset;
+use controller_core::reset::{is_final, reset};
 
 /// Pause before it is looked again who uses an existing or adopted claim. Pods of others are not watched.
 const CLAIM_RETRY: Duration = Duration::from_secs(30);
@@ -48,8 +48,9 @@ pub(crate) fn plan(
     let mut restart = restart(machine, block, observed);
     let migration = migration(machine, block, observed, refusal);
     let (reset, reset_guest) = requested_reset(machine, observed, refusal);
-    // Those of a migration and of a reset are in their own parts of the status.
-    let refusal = refusal.filter(|it| !matches!(it.subject, Subject::Migration | Subject::Reset));
+    // Those of a migration and of a reset that is not tried again are in their own parts of the status.
+    let is_own_part = |it: &Refusal| it.subject == Subject::Migration || is_final(it);
+    let refusal = refusal.filter(|it| !is_own_part(it));
     let context = VmContext {
         networks: &networks,
         storage: &storage,

@@ -20,6 +20,7 @@ use controller_core::machine::{CachedMachine, Machine};
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
 use controller_core::preconditions::Effect;
+use controller_core::reset::REFUSED;
 use controller_core::writes::{Written, remove_annotation};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -137,12 +138,13 @@ impl Applier {
             | Action::GrowVolume(_) => (&host.host.slow, REFRESH),
             _ => (&host.host.slow, SLOW),
         };
+        let is_reset = matches!(action, Action::Reset);
         let action = action.clone();
         let job = self.job(host, machine, self.guard(host, machine));
         worker
             .call(limit, move |host| act(host, &job, action))
             .await
-            .map_err(|error| failed(&error))
+            .map_err(|error| explained(is_reset, failed(&error)))
     }
 
     /// Writes the host to the Machine, if the Machine is still the version that was observed, before anything is
@@ -226,6 +228,18 @@ impl Applier {
         tombstones::remove_kept(&self.api, &object, volume).await?;
         Ok(None)
     }
+}
+
+/// The failure of an action. A reset that the host refuses has a reason of its own: it is not tried again.
+fn explained(is_reset: bool, failed: Failed) -> Failed {
+    if is_reset && failed.remedy == Remedy::UserAction {
+        return Failed {
+            reason: Some(REFUSED),
+            message: format!("the host did not reset the guest: {}", failed.message),
+            ..failed
+        };
+    }
+    failed
 }
 
 #[cfg(test)]

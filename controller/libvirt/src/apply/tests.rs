@@ -1,4 +1,4 @@
-//! Copies of images to disks, which run in the background.
+//! Copies of images to disks, which run in the background, and what becomes of the errors of a host.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use kube::runtime::watcher::Event;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::access::fake::{FakeLibvirt, FakeVolume};
-use crate::access::{State, VolumeKey};
+use crate::access::fake::{FakeLibvirt, FakeVolume, When};
+use crate::access::{AccessError, State, VolumeKey};
 use crate::api_server::api_server;
-use crate::environment::{POOL, block, host_object, running_domain};
+use crate::environment::{Environment, POOL, block, host_object, running_domain};
 use crate::hosts::registry::Hosts;
 use crate::images::fetches::ImageState;
 use crate::images::names::{attempt, copy_name, marker};
@@ -37,7 +37,10 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        let fake = FakeLibvirt::new();
+        Self::on(FakeLibvirt::new())
+    }
+
+    fn on(fake: FakeLibvirt) -> Self {
         let image = FakeVolume {
             capacity: 1 << 20,
             raw: true,
@@ -258,4 +261,24 @@ async fn the_guard_of_a_job_asks_again_where_the_machine_is() {
         refused.contains("may run on LibvirtHost 'beta'"),
         "{refused}"
     );
+}
+
+#[tokio::test]
+async fn a_reset_that_the_host_refuses_is_final_and_one_that_may_succeed_later_is_not() {
+    let mut environment = Environment::new(block());
+    environment.settle();
+    let machine = environment.machine().clone();
+    let mut fixture = Fixture::on(environment.host.clone());
+    fixture.apply_event(&Event::Apply(CachedMachine::from(machine.clone())));
+    for (error, reason) in [
+        (AccessError::Refused("not supported".into()), Some(REFUSED)),
+        (AccessError::Unsupported("never".into()), Some(REFUSED)),
+        (AccessError::Busy("another job".into()), None),
+    ] {
+        fixture.fake.fail("reset", When::Before, error);
+        let applied = fixture.applier.apply(&machine, &Action::Reset).await;
+        assert_eq!(applied.unwrap_err().reason, reason);
+    }
+    let applied = fixture.applier.apply(&machine, &Action::Reset).await;
+    applied.unwrap();
 }

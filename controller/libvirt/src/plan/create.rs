@@ -36,7 +36,7 @@ use controller_core::conditions::{Fault, Outcome, not_normalized};
 use controller_core::machine::{Block, Machine};
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Refusal, Subject};
-use controller_core::reset::reset;
+use controller_core::reset::{is_final, reset};
 
 /// What to do about a Machine that is not under deletion.
 pub(crate) fn plan(
@@ -204,14 +204,14 @@ fn on<'a>(
     steps
         .actions
         .extend(reservations.filter(|_| guest.is_some()));
+    let mut reset = None;
     if let Some(guest) = guest {
         let is_written = observed.hold.is_none() && scope == Scope::All;
         let written = desired.as_ref().filter(|_| is_written);
         let context = (observed.on_foreign_stop, now);
         let power = power(machine, block, guest, &recorded(written, guest), context);
         findings.add_power(&power, &view.host);
-        let reset = findings.add_reset(&power, machine, guest, refusal);
-        steps.actions.extend(reset);
+        reset = findings.add_reset(&power, machine, guest, refusal);
         steps.add_power(power, desired.is_some() && !is_refused);
     }
     // First what makes room for the growth.
@@ -223,6 +223,8 @@ fn on<'a>(
     steps.actions.extend(volumes.growth);
     // The guest runs with or without it, so nothing else waits for it.
     steps.add_screen(screen.filter(|_| !is_refused));
+    // The last one: the status that reports it is written right afterwards.
+    steps.actions.extend(reset);
     if volumes.import.is_some() || is_partial(observed, view) {
         steps.requeue_after = steps.requeue_after.or(Some(SOON));
     }
@@ -318,8 +320,9 @@ fn add_refusal(findings: &mut Findings<'_>, refusal: &Refusal, has_domain: bool)
         Subject::Display => return findings.display.refused(refusal),
         Subject::Network => (&mut findings.network, "NetworkFailed"),
         Subject::Storage => (&mut findings.storage, "VolumeFailed"),
-        // In the status of the move.
+        // In their own parts of the status.
         Subject::Migration => return,
+        Subject::Reset if is_final(refusal) => return,
         Subject::Machine | Subject::Guest | Subject::Reset => (&mut findings.guest, "VMFailed"),
     };
     let fault = Fault::new(refusal.reason.unwrap_or(reason), refusal.message.clone());

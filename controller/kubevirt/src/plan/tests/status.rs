@@ -191,6 +191,7 @@ fn a_refusal_of_the_api_server_is_in_the_condition_of_its_subject() {
         (Subject::Storage, "StorageReady", "PVCPending"),
         (Subject::Guest, "VirtualMachineReady", "KubeVirtApiError"),
         (Subject::Machine, "VirtualMachineReady", "KubeVirtApiError"),
+        (Subject::Reset, "VirtualMachineReady", "KubeVirtApiError"),
     ] {
         let mut environment = FakeCluster::new(machine(block()));
         let refusal = Refusal {

@@ -1,6 +1,13 @@
 //! Guests are stopped, started and restarted: by their users, by themselves, and by other clients.
 
+use common::api::choice::ResetResult;
+use common::quantity::Bytes;
+use controller_core::fixtures::annotate;
+use controller_core::plan::{Refusal, Subject};
+use controller_core::reset::REFUSED;
+
 use super::*;
+use crate::plan::action::Action;
 
 #[test]
 fn a_guest_is_stopped_and_started_as_desired() {
@@ -195,4 +202,43 @@ fn a_restart_request_starts_a_guest_that_shut_itself_down_once_however_often_it_
         env.settle();
         assert_eq!(state(&env), Some(State::ShutOff));
     }
+}
+
+#[test]
+fn a_requested_reset_is_the_last_action_and_recorded_only_if_nothing_was_refused() {
+    let mut env = Environment::new(block());
+    env.settle();
+    annotate(
+        env.machine_mut(),
+        names::ANNOTATION_RESET_REQUESTED,
+        "hangs",
+    );
+    env.edit(|block| block.disks[0].size = Bytes::mib(100 * 1024));
+    let plan = env.plan_after(None).unwrap();
+    assert!(plan.actions.len() > 1, "{:?}", plan.actions);
+    assert_eq!(plan.actions.last(), Some(&Action::Reset));
+    for (subject, reason, result) in [
+        (Subject::Reset, None, None),
+        (Subject::Storage, None, None),
+        (Subject::Reset, Some(REFUSED), Some(ResetResult::Refused)),
+    ] {
+        let refusal = Refusal {
+            subject,
+            reason,
+            message: "why".into(),
+        };
+        let status = env.plan_after(Some(&refusal)).unwrap().status.unwrap();
+        let last = status.last_reset.and_then(|last| last.result);
+        assert_eq!(last, result, "{refusal:?}");
+        // A reset that is refused for good is no fault of the guest.
+        let is_why = status
+            .conditions
+            .iter()
+            .any(|it| it.message.contains("why"));
+        assert_eq!(is_why, result.is_none(), "{refusal:?}");
+    }
+    env.settle();
+    let last = env.machine().status.last_reset.clone().unwrap();
+    assert_eq!(last.result, Some(ResetResult::Done));
+    assert_eq!(times(&env, "reset"), 1);
 }
