@@ -8,6 +8,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::lenient;
+use crate::api::lenient::{or_absent, or_default, readable_items};
 use crate::code::Code;
 use crate::json::{Json, Text};
 use crate::names;
@@ -136,25 +137,32 @@ pub(super) struct RawObject<'a> {
     pub(super) status: Status,
 }
 
-/// The status of a Machine, empty if it cannot be read.
+/// The status of a Machine, empty if it is no object.
 fn readable_status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Status, D::Error> {
     let status = Option::<&RawValue>::deserialize(deserializer)?;
-    let status = status.and_then(|status| serde_json::from_str(status.get()).ok());
-    Ok(status.unwrap_or_default())
+    Ok(status.map_or_else(Status::default, |status| Status::read(status.get())))
 }
 
-/// The part of a Machine's status that rules depend on.
+/// The part of a Machine's status that rules depend on. Another release may have written it, so a value that cannot be read
+/// loses its own field or item only.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Status {
     /// The libvirt host that the Machine is bound to.
+    #[serde(deserialize_with = "or_absent")]
     pub(super) host: Option<String>,
     /// The node that the guest runs on.
+    #[serde(deserialize_with = "or_absent")]
     pub(super) node_name: Option<String>,
+    #[serde(deserialize_with = "readable_items")]
     volumes: Vec<VolumeState>,
+    #[serde(deserialize_with = "readable_items")]
     kept_volumes: Vec<VolumeState>,
+    #[serde(deserialize_with = "readable_items")]
     conditions: Vec<ConditionState>,
+    #[serde(deserialize_with = "or_default")]
     last_migration: MigrationState,
+    #[serde(deserialize_with = "readable_items")]
     pending_changes: Vec<PendingValue>,
 }
 
@@ -164,12 +172,14 @@ struct ConditionState {
     #[serde(rename = "type")]
     kind: String,
     status: String,
+    #[serde(deserialize_with = "or_default")]
     message: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct MigrationState {
+    #[serde(deserialize_with = "or_absent")]
     request: Option<String>,
 }
 
@@ -177,11 +187,17 @@ struct MigrationState {
 #[serde(default)]
 struct VolumeState {
     name: String,
+    #[serde(deserialize_with = "or_absent")]
     phase: Option<String>,
+    #[serde(deserialize_with = "or_absent")]
     progress: Option<String>,
 }
 
 impl Status {
+    fn read(text: &str) -> Self {
+        serde_json::from_str(text).unwrap_or_default()
+    }
+
     /// Names of the disks whose image is not yet in their volume, as far as the controller has reported.
     pub(super) fn incomplete_imports(&self) -> Vec<String> {
         let is_incomplete = |volume: &&VolumeState| {
@@ -303,7 +319,7 @@ pub(super) fn object<'a>(text: &'a str, findings: &mut Findings) -> RawObject<'a
 #[derive(Default, Deserialize)]
 struct AnyObject {}
 
-/// Decodes metadata and spec separately, for an object that cannot be decoded as a whole.
+/// Decodes metadata, spec and status separately, for an object that cannot be decoded as a whole.
 fn object_by_parts<'a>(text: &'a str, findings: &mut Findings) -> RawObject<'a> {
     let mut value: Json<'a> = match serde_json::from_str(text) {
         Ok(value) => value,
@@ -328,6 +344,8 @@ fn object_by_parts<'a>(text: &'a str, findings: &mut Findings) -> RawObject<'a> 
     let metadata = value.take("metadata").unwrap_or(Json::Null);
     let mut intent = value.take("spec").unwrap_or(Json::Null);
     let block = intent.take("normalized").filter(|block| !block.is_null());
+    let status = value.take("status");
+    let status = status.and_then(|status| serde_json::to_string(&status).ok());
     RawObject {
         metadata: if metadata.is_null() {
             Metadata::default()
@@ -338,7 +356,7 @@ fn object_by_parts<'a>(text: &'a str, findings: &mut Findings) -> RawObject<'a> 
             intent,
             block: block.and_then(|block| serde_json::to_string(&block).ok().map(Cow::Owned)),
         },
-        status: Status::default(),
+        status: status.map_or_else(Status::default, |status| Status::read(&status)),
     }
 }
 
@@ -351,3 +369,6 @@ where
     truncate(&mut value, findings);
     lenient::read(&value, "spec", findings)
 }
+
+#[cfg(test)]
+mod tests;

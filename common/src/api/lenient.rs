@@ -6,7 +6,7 @@ use serde::{Deserialize as _, Deserializer};
 use serde_json::Value;
 
 /// Reads a value; one that this release cannot read is absent.
-pub(super) fn or_absent<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+pub(crate) fn or_absent<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: DeserializeOwned,
@@ -15,8 +15,17 @@ where
     Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
+/// Reads a value; one that this release cannot read is the default.
+pub(crate) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned + Default,
+{
+    or_absent(deserializer).map(Option::unwrap_or_default)
+}
+
 /// Reads a list and leaves out the items that this release cannot read.
-pub(super) fn readable_items<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+pub(crate) fn readable_items<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: DeserializeOwned,

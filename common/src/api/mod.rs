@@ -36,7 +36,7 @@ pub mod template;
 mod cel;
 #[cfg(feature = "kube")]
 mod crd;
-mod lenient;
+pub(crate) mod lenient;
 #[cfg(feature = "kube")]
 mod reference;
 
