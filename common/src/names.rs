@@ -86,8 +86,8 @@ pub const ANNOTATION_FORCE_DELETE: &str = "machine.vitistack.io/force-delete";
 /// disks on a libvirt host and removes the annotation. Of a LibvirtHost, written by administrators: kept volumes of the
 /// host as `pool/volume`, separated by commas; the controller deletes them.
 pub const ANNOTATION_RELEASE_VOLUME: &str = "machine.vitistack.io/release-volume";
-/// Annotation, written by users: names of disks, separated by commas. The controller creates the claims of these disks
-/// again if they were lost, and removes the annotation.
+/// Annotation, written by users: names of disks, separated by commas. The controller creates the claims or volumes of these
+/// disks again if they were lost, and removes the annotation.
 pub const ANNOTATION_RECREATE_VOLUME: &str = "machine.vitistack.io/recreate-volume";
 /// Annotation, written by users: `efi`, `tpm` or both, separated by commas. Confirms that the EFI variables or the content
 /// of the TPM may be discarded by a change of the spec. The controller removes the annotation after the change.

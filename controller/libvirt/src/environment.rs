@@ -391,14 +391,9 @@ impl Environment {
                 let (pool, name) = (&kept.volume.pool, &kept.volume.volume);
                 self.connection()?.delete_volume(pool, name)
             }
-            Action::RemoveDiscardConfirmation => {
+            Action::RemoveAnnotation(name) => {
                 let annotations = self.machine_mut().metadata.annotations.as_mut();
-                annotations.and_then(|it| it.remove(names::ANNOTATION_DISCARD_STATE));
-                Ok(())
-            }
-            Action::RemoveReleaseRequest => {
-                let annotations = self.machine_mut().metadata.annotations.as_mut();
-                annotations.and_then(|it| it.remove(names::ANNOTATION_RELEASE_VOLUME));
+                annotations.and_then(|it| it.remove(*name));
                 Ok(())
             }
             Action::FetchImage { volume, .. } => {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::api::left_volumes::{KeptVolume, TombstoneVolume};
-use common::names::{self, FIELD_MANAGER};
+use common::names::FIELD_MANAGER;
 use controller_core::backend::Failed;
 use controller_core::client::{ApiError, Remedy};
 use controller_core::machine::{CachedMachine, Machine};
@@ -70,17 +70,8 @@ impl Applier {
             }
             Action::RecordKept { host, volumes } => self.record_kept(host, volumes).await,
             Action::ReleaseKept(kept) => self.release_kept(machine, kept).await,
-            Action::RemoveDiscardConfirmation => {
-                let annotation = names::ANNOTATION_DISCARD_STATE;
-                Ok(Some(
-                    remove_annotation(&self.api, machine, annotation).await?,
-                ))
-            }
-            Action::RemoveReleaseRequest => {
-                let annotation = names::ANNOTATION_RELEASE_VOLUME;
-                Ok(Some(
-                    remove_annotation(&self.api, machine, annotation).await?,
-                ))
+            Action::RemoveAnnotation(name) => {
+                Ok(Some(remove_annotation(&self.api, machine, name).await?))
             }
             on_host => {
                 if !self.api.may_write() {

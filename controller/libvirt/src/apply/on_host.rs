@@ -157,8 +157,7 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
         Action::DeleteVolume(removal) => remove_volume(host, guard, Effect::DeleteVolume, &removal),
         Action::Bind { .. }
         | Action::MoveTo { .. }
-        | Action::RemoveReleaseRequest
-        | Action::RemoveDiscardConfirmation
+        | Action::RemoveAnnotation(_)
         | Action::RecordKept { .. }
         | Action::ReleaseKept(_)
         | Action::RecordOrphan { .. }

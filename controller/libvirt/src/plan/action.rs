@@ -163,10 +163,8 @@ pub(crate) enum Action {
     },
     /// Deletes a volume that was kept of a former Machine of the name, and its record.
     ReleaseKept(KeptOnHost),
-    /// Removes the annotation that asks for kept volumes to be deleted.
-    RemoveReleaseRequest,
-    /// Removes the annotation that confirmed that state is discarded: it must not act on a later change.
-    RemoveDiscardConfirmation,
+    /// Removes the annotation of a request or a confirmation that was carried out: it must not act on a later change.
+    RemoveAnnotation(&'static str),
     /// Records in the status of a host that something of the Machine may be left there.
     RecordOrphan {
         /// Name of the LibvirtHost.
@@ -255,8 +253,7 @@ impl Act for Action {
             | Self::CreateVolume { .. }
             | Self::GrowDisk { .. }
             | Self::GrowVolume(_)
-            | Self::RemoveReleaseRequest
-            | Self::RemoveDiscardConfirmation
+            | Self::RemoveAnnotation(_)
             | Self::RecordKept { .. }
             | Self::RecordOrphan { .. } => None,
         }
@@ -265,8 +262,7 @@ impl Act for Action {
     fn subject(&self) -> Subject {
         match self {
             Self::Bind { .. }
-            | Self::RemoveReleaseRequest
-            | Self::RemoveDiscardConfirmation
+            | Self::RemoveAnnotation(_)
             | Self::RecordKept { .. }
             | Self::RecordOrphan { .. } => Subject::Machine,
             Self::FetchImage { .. }
@@ -388,14 +384,7 @@ impl fmt::Display for Action {
                     "deleted the kept volume {pool}/{volume} on LibvirtHost {host}"
                 )
             }
-            Self::RemoveDiscardConfirmation => {
-                let annotation = common::names::ANNOTATION_DISCARD_STATE;
-                write!(f, "removed the annotation {annotation}")
-            }
-            Self::RemoveReleaseRequest => {
-                let annotation = common::names::ANNOTATION_RELEASE_VOLUME;
-                write!(f, "removed the annotation {annotation}")
-            }
+            Self::RemoveAnnotation(name) => write!(f, "removed the annotation {name}"),
             Self::RecordOrphan { host, .. } => {
                 write!(f, "recorded a tombstone on LibvirtHost {host}")
             }

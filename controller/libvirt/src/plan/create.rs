@@ -9,7 +9,7 @@ use common::api::normalized::Normalized;
 use common::host_uri::{Driver, HostUri};
 use common::render::libvirt::{
     CpuMode, Domain, DomainInput as Desired, DomainMetadata, NicAttachment, PoolVolume, SeedRecord,
-    VirtType, VolumeFormat, domain,
+    VirtType, VolumeFormat, VolumeRecord, domain,
 };
 
 use super::action::{Action, Plan};
@@ -154,11 +154,12 @@ fn on<'a>(
     findings.network = with_addresses(network, machine, observed, guest.is_some());
     if let Some(fault) = findings.no_room.as_ref().filter(|_| guest.is_none()) {
         findings.guest = fault.clone().into();
-        let mut actions = releases(machine, block, view, &observed.kept_of_former);
+        let releases = releases(machine, block, view, &observed.kept_of_former, false);
+        let mut actions = releases.into_actions();
         actions.retain(|_| scope == Scope::All);
         return report(machine, observed, now, &findings, actions);
     }
-    let volumes = volumes(machine, block, view, observed.hold.is_some(), now);
+    let mut volumes = volumes(machine, block, view, observed.hold.is_some(), now);
     findings.no_room = findings.no_room.or_else(|| volumes.no_room.clone());
     let seed = seed(machine, block, view, observed, now);
     let held = hardware.is_err()
@@ -171,15 +172,14 @@ fn on<'a>(
     findings.guest.record_first(seed.fault);
     let (seed, writes_seed) = (seed.desired, seed.action);
     let hardware = hardware.as_ref().ok().filter(|_| !held);
+    let context = (observed.on_foreign_stop, now);
     let mut desired = hardware.map(|hardware| {
         let attachments = Attachments {
             volumes: &volumes,
             networks: &attached,
             hardware,
             seed: seed.as_ref(),
-            starts: guest.is_some_and(|guest| {
-                starts(machine, block, guest, (observed.on_foreign_stop, now))
-            }),
+            starts: guest.is_some_and(|guest| starts(machine, block, guest, context)),
         };
         render(machine, block, observed, view, &attachments)
     });
@@ -189,6 +189,7 @@ fn on<'a>(
     });
     let mut steps = Steps::default();
     steps.actions.extend(volumes.actions.iter().cloned());
+    steps.actions.extend(volumes.answer_to_recreation(machine));
     // Each seed is a volume of its own: none is written before the domain can be defined with it.
     steps.actions.extend(writes_seed.filter(|_| !held));
     let is_refused = refusal.is_some_and(|refusal| refusal.subject == Subject::Guest);
@@ -197,6 +198,9 @@ fn on<'a>(
         findings.changes = desired.differences_from(running);
     }
     let screen = findings.add_display(display(machine, block, view, &observed.password));
+    let defines = desired.is_some() && !is_refused && observed.hold.is_none();
+    let releases = releases(machine, block, view, &observed.kept_of_former, defines);
+    steps.actions.extend(releases.answer);
     if let Some(desired) = desired.as_ref().filter(|_| !is_refused) {
         steps.define_or_hot_plug(desired, guest, &findings.changes);
     }
@@ -208,19 +212,16 @@ fn on<'a>(
     if let Some(guest) = guest {
         let is_written = observed.hold.is_none() && scope == Scope::All;
         let written = desired.as_ref().filter(|_| is_written);
-        let context = (observed.on_foreign_stop, now);
-        let power = power(machine, block, guest, &recorded(written, guest), context);
+        let recorded = recorded(written, guest, view);
+        let power = power(machine, block, guest, &recorded, context);
         findings.add_power(&power, &view.host);
         reset = findings.add_reset(&power, machine, guest, refusal);
         steps.add_power(power, desired.is_some() && !is_refused);
     }
     // First what makes room for the growth.
-    let releases = releases(machine, block, view, &observed.kept_of_former);
-    steps.actions.extend(releases);
-    if machine.has_discarded_state() {
-        steps.actions.push(Action::RemoveDiscardConfirmation);
-    }
-    steps.actions.extend(volumes.growth);
+    steps.add_deletions(releases.deletions);
+    steps.answer_discarded_state(machine);
+    steps.actions.append(&mut volumes.growth);
     // The guest runs with or without it, so nothing else waits for it.
     steps.add_screen(screen.filter(|_| !is_refused));
     // The last one: the status that reports it is written right afterwards.
@@ -228,9 +229,7 @@ fn on<'a>(
     if volumes.import.is_some() || is_partial(observed, view) {
         steps.requeue_after = steps.requeue_after.or(Some(SOON));
     }
-    (findings.storage, findings.import) = (volumes.outcome, volumes.import);
-    findings.volumes = volumes.reported;
-    findings.growing = volumes.growing;
+    findings.add_volumes(volumes);
     if let Some(refusal) = refusal {
         add_refusal(&mut findings, refusal, guest.is_some());
     }
@@ -253,6 +252,12 @@ impl Findings<'_> {
         if guest.is_some_and(|guest| !guest.state.active()) {
             self.guest = fault.clone().into();
         }
+    }
+
+    fn add_volumes(&mut self, volumes: Volumes) {
+        (self.storage, self.import) = (volumes.outcome, volumes.import);
+        self.volumes = Some(volumes.reported);
+        self.growing = volumes.growing;
     }
 
     /// What to do about a requested reset. A request waits while the guest goes down or comes up.
@@ -283,14 +288,21 @@ impl Findings<'_> {
 }
 
 /// What is recorded with a step of power: what the desired domain has. While no definition is written, because the growth is
-/// held or another host has one, what the guest has stays.
-fn recorded(desired: Option<&Domain>, guest: &Guest) -> DomainMetadata {
+/// held or another host has one, what the guest has stays. A volume that this pass makes is recorded by the definition
+/// alone: the step of power is carried out even if the volume could not be made, and a recorded volume counts as one that
+/// was made.
+fn recorded(desired: Option<&Domain>, guest: &Guest, view: &HostView) -> DomainMetadata {
+    let old = guest.metadata.as_ref();
     let desired = desired.and_then(|desired| desired.metadata.as_ref());
-    let recorded = desired.or(guest.metadata.as_ref());
-    DomainMetadata {
-        migrated_away: guest.was_migrated_away(),
-        ..recorded.cloned().unwrap_or_default()
-    }
+    let mut recorded = desired.or(old).cloned().unwrap_or_default();
+    recorded.migrated_away = guest.was_migrated_away();
+    let known = old.map_or(&[][..], |old| &old.volumes);
+    recorded.volumes.retain(|volume| {
+        let key = (volume.pool.clone(), volume.volume.clone());
+        let is_same = |old: &VolumeRecord| (&old.pool, &old.volume) == (&key.0, &key.1);
+        known.iter().any(is_same) || view.volumes.contains_key(&key)
+    });
+    recorded
 }
 
 /// With the faults of the addresses of network cards.

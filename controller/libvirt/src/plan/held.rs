@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use common::names;
 use controller_core::backend::Act as _;
 
 use super::action::{Action, Plan};
@@ -32,13 +33,13 @@ pub(crate) fn without_growth(plan: Plan) -> Plan {
 fn is_free(action: &Action) -> bool {
     // A refused action may be one that the start needs, so `is_power_action` leaves it out.
     let is_start = matches!(action, Action::Start { .. });
-    let makes_room = matches!(
-        action,
-        Action::DeleteVolume(_) | Action::ReleaseKept(_) | Action::RemoveReleaseRequest
-    );
+    let makes_room = matches!(action, Action::DeleteVolume(_) | Action::ReleaseKept(_));
     // An image counts in no quota, and the guest is not started before the medium of a drive is there.
     let is_fetch = matches!(action, Action::FetchImage { .. });
-    action.is_power_action() || is_start || makes_room || is_fetch
+    // State is discarded by a definition, which is not written.
+    let is_answer = matches!(action, Action::RemoveAnnotation(name)
+        if *name != names::ANNOTATION_DISCARD_STATE);
+    action.is_power_action() || is_start || makes_room || is_fetch || is_answer
 }
 
 #[cfg(test)]
@@ -59,7 +60,7 @@ mod tests {
                 is_overlay: false,
             },
         };
-        let release = Action::RemoveReleaseRequest;
+        let release = Action::RemoveAnnotation(names::ANNOTATION_RELEASE_VOLUME);
         let is_free = [start, stop, release, grow].map(|action| is_free(&action));
         assert_eq!(is_free, [true, true, true, false]);
     }

@@ -33,56 +33,90 @@ pub(super) fn kept_records(
         desired.any(|kept| (&kept.pool, &kept.volume) == (&old.pool, &old.volume))
     };
     let former = former.filter(|old| !is_desired(old));
-    let former = former.filter(|old| {
-        // A volume in a pool that cannot be read may be there.
-        let key = (old.pool.clone(), old.volume.clone());
-        view.unreadable_pools.contains_key(&old.pool) || view.volumes.contains_key(&key)
-    });
+    // A volume that cannot be seen may be there: its pool cannot be read, or the file system of the pool is not mounted.
+    let is_gone = |old: &VolumeRecord| {
+        let is_released = is_named(machine, names::ANNOTATION_RELEASE_VOLUME, &old.disk);
+        let has_another = desired.iter().any(|kept| kept.disk == old.disk);
+        is_absent(view, old) && (is_released || has_another)
+    };
+    let former = former.filter(|old| !is_gone(old));
     let former = former.map(|old| unless_removed(machine, block, &view.spec, old));
     desired.iter().cloned().chain(former).collect()
 }
 
+/// Whether an annotation names a disk. It has names of disks, separated by commas.
+pub(super) fn is_named(machine: &Machine, annotation: &str, disk: &str) -> bool {
+    let named = machine.annotation(annotation).into_iter();
+    let mut named = named.flat_map(|named| named.split(','));
+    named.any(|name| name.trim() == disk)
+}
+
+/// Whether the pool of a recorded volume can be read and does not have it.
+fn is_absent(view: &HostView, record: &VolumeRecord) -> bool {
+    let key = (record.pool.clone(), record.volume.clone());
+    !view.unreadable_pools.contains_key(&record.pool) && !view.volumes.contains_key(&key)
+}
+
+/// What the annotation `release-volume` asks for.
+#[derive(Debug, Default)]
+pub(super) struct Releases {
+    /// The removal of the annotation, before the definition is written that no longer records the volumes: without a
+    /// record of them, the annotation would act on those of former Machines.
+    pub(super) answer: Option<Action>,
+    /// Deletions of volumes.
+    pub(super) deletions: Vec<Action>,
+}
+
+impl Releases {
+    /// All of it, where no definition is written.
+    pub(super) fn into_actions(self) -> Vec<Action> {
+        self.deletions.into_iter().chain(self.answer).collect()
+    }
+}
+
 /// Deletes the kept volumes of the disks that the annotation names: those of the Machine once neither the definition nor
-/// the running guest has them; if it has none, those of former Machines of the name. The annotation is removed with the
-/// last one: it must not act on a disk that leaves the spec later.
+/// the running guest has them; if it has none, those of former Machines of the name. The annotation is removed after the
+/// last one: it must not act on a disk that leaves the spec later. `defines`: whether the domain's metadata is written.
 pub(super) fn releases(
     machine: &Machine,
     block: &Normalized,
     view: &HostView,
     of_former: &[KeptOnHost],
-) -> Vec<Action> {
-    let Some(named) = machine.annotation(names::ANNOTATION_RELEASE_VOLUME) else {
-        return vec![];
-    };
-    let is_named = |disk: &str| named.split(',').any(|name| name.trim() == disk);
+    defines: bool,
+) -> Releases {
+    let annotation = names::ANNOTATION_RELEASE_VOLUME;
+    if machine.annotation(annotation).is_none() {
+        return Releases::default();
+    }
+    let answer = Action::RemoveAnnotation(annotation);
     let guest = view.guest.as_ref();
     let metadata = guest.and_then(|guest| guest.metadata.as_ref());
     let recorded = metadata.into_iter().flat_map(|metadata| &metadata.volumes);
     let released: Vec<_> = recorded
-        .filter(|old| is_named(&old.disk) && !has_disk(block, &old.disk))
+        .filter(|old| is_named(machine, annotation, &old.disk) && !has_disk(block, &old.disk))
         .collect();
     if released.is_empty() {
-        let of_former = of_former.iter().filter(|kept| is_named(&kept.volume.disk));
-        let of_former: Vec<_> = of_former.cloned().map(Action::ReleaseKept).collect();
-        return if of_former.is_empty() {
-            vec![Action::RemoveReleaseRequest]
-        } else {
-            of_former
+        let of_former = of_former.iter();
+        let of_former = of_former.filter(|kept| is_named(machine, annotation, &kept.volume.disk));
+        let deletions: Vec<_> = of_former.cloned().map(Action::ReleaseKept).collect();
+        return Releases {
+            answer: deletions.is_empty().then_some(answer),
+            deletions,
         };
     }
-    let mut deletions: Vec<_> = released
+    let is_answered = defines && released.iter().all(|old| is_absent(view, old));
+    let deletions = released
         .iter()
         .filter(|old| guest.is_none_or(|guest| !is_used(guest, &old.volume)))
         .filter_map(|old| {
             let key = (old.pool.clone(), old.volume.clone());
             let volume = view.volumes.get(&key)?;
             Some(Action::DeleteVolume(delete(machine, &old.pool, volume)))
-        })
-        .collect();
-    if deletions.len() == released.len() {
-        deletions.push(Action::RemoveReleaseRequest);
+        });
+    Releases {
+        answer: is_answered.then_some(answer),
+        deletions: deletions.collect(),
     }
-    deletions
 }
 
 /// The volumes that are kept of disks which left the spec, the largest first. The entries of pools

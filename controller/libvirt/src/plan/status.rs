@@ -40,7 +40,8 @@ pub(super) struct Findings<'a> {
     pub(super) no_room: Option<Fault>,
     /// Progress of an image that is not complete yet.
     pub(super) import: Option<Fault>,
-    pub(super) volumes: Vec<VolumeStatus>,
+    /// The volumes of the disks; `None`: they were not planned, and the status keeps what it has.
+    pub(super) volumes: Option<Vec<VolumeStatus>>,
     /// The volumes that are kept of disks which left the spec.
     pub(super) kept_volumes: Vec<VolumeStatus>,
     /// Disks that are smaller than they are to be.
@@ -161,9 +162,9 @@ pub(super) fn report(
         ip_addresses: distinct_addresses(&network_interfaces),
         network_interfaces,
         // Which disks the Machine had is known from there until it has its definition on the other host.
-        volumes: match moves_to {
-            Some(_) => old.volumes.clone(),
-            None => findings.volumes.clone(),
+        volumes: match (moves_to, &findings.volumes) {
+            (None, Some(planned)) => planned.clone(),
+            (Some(_), _) | (None, None) => old.volumes.clone(),
         },
         kept_volumes: match findings.block {
             Some(_) => findings.kept_volumes.clone(),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use common::api::normalized::Normalized;
+use common::names;
 use common::render::libvirt::{Difference, Domain, LiveUpdate};
 use controller_core::machine::Machine;
 use controller_core::plan::Now;
@@ -100,6 +101,22 @@ impl Steps {
             }
             self.actions.push(Action::HotPlug(Box::new(live.clone())));
         }
+    }
+
+    /// Removes the confirmation that state is discarded, after the definition that does so.
+    pub(super) fn answer_discarded_state(&mut self, machine: &Machine) {
+        if machine.has_discarded_state() {
+            let annotation = names::ANNOTATION_DISCARD_STATE;
+            self.actions.push(Action::RemoveAnnotation(annotation));
+        }
+    }
+
+    /// Deletes kept volumes, and observes the result at once: then the request is answered.
+    pub(super) fn add_deletions(&mut self, deletions: Vec<Action>) {
+        if !deletions.is_empty() {
+            self.requeue_after = Some(Duration::ZERO);
+        }
+        self.actions.extend(deletions);
     }
 
     /// Sets the password of the screen, and observes it at once.

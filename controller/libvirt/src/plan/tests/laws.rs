@@ -243,6 +243,7 @@ fn a_deletion_ends() {
         &without_pool_for_its_class,
         &without_network,
         &without_room,
+        &unmounted,
         &laws::held(rich),
         &on_no_host,
     ]);
@@ -255,6 +256,7 @@ fn a_machine_that_waits_reports_why() {
         &without_network,
         &without_room,
         &on_no_host,
+        &unmounted,
         &unreachable,
         &under_maintenance,
         &defined_on_two_hosts,
@@ -316,6 +318,15 @@ fn without_network() -> Environment {
 fn without_room() -> Environment {
     let mut env = rich();
     env.room.memory = Bytes::mib(1);
+    env
+}
+
+/// A Machine whose host was restarted, and whose pool is empty because its file system is not mounted.
+fn unmounted() -> Environment {
+    let mut env = rich();
+    env.settle();
+    lost::switch_off(&env);
+    lost::unmount(&env);
     env
 }
 

@@ -12,6 +12,7 @@ mod held;
 mod images;
 mod laws;
 mod limits;
+mod lost;
 mod moving;
 mod other_hosts;
 mod partial;

@@ -36,6 +36,8 @@ pub(in crate::plan) struct Volumes {
     pub(in crate::plan) growing: Vec<String>,
     /// Why a disk of an existing domain is not made or not grown.
     pub(in crate::plan) no_room: Option<Fault>,
+    /// Lost disks that the user wants to be recreated.
+    pub(super) recreated: Vec<String>,
     /// Space that the volumes of this plan take, by pool.
     taken: BTreeMap<String, u128>,
     /// Namespace of the Machine.

@@ -5,13 +5,14 @@
 //! no image ──────────▶ blank
 //! exists, too small ─▶ grown: by QEMU while the guest runs, otherwise by the pool
 //! ```
-//! A volume that exists is not created again: it may have a guest's data. A copy without its marker was never used; the
-//! next copy gets another name.
+//! A volume that exists is not created again: it may have a guest's data. One that existed and is gone is not created again
+//! unless the user wants it. A copy without its marker was never used; the next copy gets another name.
 
 mod collected;
 mod copy;
 mod existing;
 mod growth;
+mod loss;
 
 use common::api::libvirt_host::HostStorage;
 use common::api::machine::Image;
@@ -29,6 +30,7 @@ use crate::images::names::{attempt, base_of, image_volume};
 use crate::observed::HostView;
 use crate::offers::{is_copy, is_overlay, storage};
 pub(super) use collected::{Volumes, pool_not_found};
+use loss::{is_to_be_recreated, lost};
 
 /// Plans the volumes of a Machine. `is_held`: no disk is made and none grows.
 pub(super) fn volumes(
@@ -48,16 +50,14 @@ pub(super) fn volumes(
                     view.host, disk.storage_class, disk.name
                 ),
             ));
+            all.keep_reported(machine, disk);
             continue;
         };
         if let Some(why) = view.unreadable_pools.get(&offer.pool) {
             let what = format!("the volume of disk '{}'", disk.name);
             all.outcome
                 .record_first(pool_not_found(&what, &view.host, why));
-            // What was observed last stays in the status.
-            let mut known = machine.status.volumes.iter();
-            all.reported
-                .extend(known.find(|known| known.name == disk.name).cloned());
+            all.keep_reported(machine, disk);
             continue;
         }
         all.disk(machine, disk, offer, view, now);
@@ -108,7 +108,22 @@ impl Volumes {
             ));
             return;
         }
-        if found.is_none() && !self.takes_space(disk, offer, (0, is_overlay(disk, offer)), view) {
+        let lost = match found {
+            Some(_) => None,
+            None => lost(machine, disk, &pool, view),
+        };
+        let is_requested = is_to_be_recreated(machine, disk);
+        let may_make = is_requested || lost.is_none();
+        if found.is_none()
+            && !(may_make && self.takes_space(disk, offer, (0, is_overlay(disk, offer)), view))
+        {
+            if let Some(lost) = lost {
+                self.outcome
+                    .record_first(lost.fault(machine, disk, &view.host));
+                self.report_lost(disk, &lost);
+                self.recreated
+                    .extend(is_requested.then(|| disk.name.clone()));
+            }
             return;
         }
         let name = match found {
@@ -125,6 +140,10 @@ impl Volumes {
                 self.grow(disk, &name, offer, volume, view);
             }
             None => self.make(disk, (pool, name), offer, view),
+        }
+        if let Some(lost) = lost {
+            self.report_lost(disk, &lost);
+            self.recreated.push(disk.name.clone());
         }
     }
 
