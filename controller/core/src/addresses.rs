@@ -164,9 +164,44 @@ fn cards(machine: &Machine, cluster: &str) -> Vec<Card> {
     cards.collect()
 }
 
-/// Whether an IP address of a guest is reported in the status. Loopback and link-local addresses are not: they say
-/// nothing about where the guest can be reached.
-pub fn is_reported(address: IpAddr) -> bool {
+/// The IP addresses that a guest reports, as the status has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReportedAddresses {
+    /// Those of each card, in the order of the cards: each once, those by which others can reach the guest first, and of these
+    /// IPv4 first. The order in which agents report them changes now and then, and each change would be a status write.
+    pub cards: Vec<Vec<String>>,
+    /// Those of the guest in the same order. Addresses by which nobody else reaches it are in it only if there are no others.
+    pub guest: Vec<String>,
+}
+
+impl ReportedAddresses {
+    /// `cards`: what is reported of each card.
+    pub fn of(cards: impl IntoIterator<Item = Vec<IpAddr>>) -> Self {
+        let sorted = cards.into_iter().map(|mut addresses| {
+            addresses.sort_unstable_by_key(|address| (!is_reachable(*address), *address));
+            addresses.dedup();
+            addresses
+        });
+        let sorted: Vec<_> = sorted.collect();
+        let mut guest: Vec<IpAddr> = Vec::new();
+        for address in sorted.iter().flatten() {
+            if !guest.contains(address) {
+                guest.push(*address);
+            }
+        }
+        if guest.iter().copied().any(is_reachable) {
+            guest.retain(|address| is_reachable(*address));
+        }
+        let texts = |addresses: Vec<IpAddr>| addresses.iter().map(IpAddr::to_string).collect();
+        Self {
+            cards: sorted.into_iter().map(texts).collect(),
+            guest: texts(guest),
+        }
+    }
+}
+
+/// Whether others can reach a guest by this address: not by its loopback and link-local addresses.
+pub fn is_reachable(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !address.is_loopback() && !address.is_link_local(),
         IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),
@@ -176,6 +211,39 @@ pub fn is_reported(address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_are_reported_by_card_with_ipv4_first_and_unreachable_ones_only_if_there_are_no_others()
+     {
+        let reported = |cards: &[&[&str]]| {
+            let parsed = |card: &&[&str]| card.iter().map(|it| it.parse().unwrap()).collect();
+            let ReportedAddresses { cards, guest } =
+                ReportedAddresses::of(cards.iter().map(parsed));
+            (cards.concat(), guest)
+        };
+        let (cards, guest) = reported(&[
+            &["fe80::1", "2001:db8::1", "203.0.113.5", "203.0.113.5"],
+            &["169.254.0.1", "203.0.113.10", "203.0.113.9", "203.0.113.5"],
+        ]);
+        assert_eq!(
+            guest,
+            ["203.0.113.5", "2001:db8::1", "203.0.113.9", "203.0.113.10"]
+        );
+        let all = [
+            "203.0.113.5",
+            "2001:db8::1",
+            "fe80::1",
+            "203.0.113.5",
+            "203.0.113.9",
+            "203.0.113.10",
+            "169.254.0.1",
+        ];
+        assert_eq!(cards, all);
+        let (_, guest) = reported(&[&["fe80::1", "::1", "127.0.0.1"]]);
+        assert_eq!(guest, ["127.0.0.1", "::1", "fe80::1"]);
+        assert_eq!(ReportedAddresses::of([]), ReportedAddresses::default());
+    }
+
     use crate::fixtures::{block, machine, nic};
 
     /// NetworkConfigurations of any namespace whose name is their bridge, or `of-` and the definition that they name.

@@ -132,11 +132,14 @@ impl Environment {
         .unwrap()
     }
 
-    /// Waits until a Machine runs and its guest has an address. Returns the Machine.
+    /// Waits until a Machine runs and its guest has an address by which others reach it: the link-local one is reported
+    /// before. Returns the Machine.
     pub(crate) async fn until_reachable(&self, name: &str) -> Value {
         self.until(name, "to run with an address", |machine| {
             machine["status"]["phase"] == "Running"
-                && machine["status"]["ipAddresses"].get(0).is_some()
+                && machine["status"]["ipAddresses"][0]
+                    .as_str()
+                    .is_some_and(|address| !address.starts_with("fe80:"))
                 && condition(machine, "Ready")["status"] == "True"
         })
         .await

@@ -16,7 +16,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
 
 use super::objects::{Lock, MachineAddress, parsed};
-use crate::addresses::is_reported;
+use crate::addresses::is_reachable;
 use crate::caches::Caches;
 use crate::client::{ApiError, GuardedClient};
 use crate::machine::{CachedMachine, Machine};
@@ -119,7 +119,7 @@ fn guest_lacks(lock: &MachineAddress, machine: &Machine) -> bool {
         Some(reported) => address.is_some_and(|own| {
             let reported = reported.iter();
             let reported = reported.filter_map(|text| parsed(without_prefix(text)));
-            let of_family = |it: &IpAddr| is_reported(*it) && Family::of(*it) == Family::of(own);
+            let of_family = |it: &IpAddr| is_reachable(*it) && Family::of(*it) == Family::of(own);
             let all: Vec<_> = reported.filter(of_family).collect();
             !all.is_empty() && !all.contains(&own)
         }),

@@ -5,12 +5,11 @@ use std::net::IpAddr;
 
 use common::guest_report::AddressLimit;
 use common::mac::Mac;
-use controller_core::addresses::is_reported;
 
 /// The IP addresses of a guest's network cards, as far as the limit for one guest goes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CardAddresses {
-    cards: BTreeMap<Mac, BTreeSet<String>>,
+    cards: BTreeMap<Mac, BTreeSet<IpAddr>>,
     limit: AddressLimit,
 }
 
@@ -31,14 +30,12 @@ impl CardAddresses {
             return;
         };
         let addresses = self.limit.take(reported).into_iter();
-        let addresses = addresses.filter_map(|text| text.as_ref().parse::<IpAddr>().ok());
-        let addresses = addresses.filter(|address| is_reported(*address));
-        known.extend(addresses.map(|address| address.to_string()));
+        known.extend(addresses.filter_map(|text| text.as_ref().parse::<IpAddr>().ok()));
     }
 
     /// The addresses of a card.
-    pub(crate) fn of_card(&self, mac: Mac) -> impl Iterator<Item = &String> {
-        self.cards.get(&mac).into_iter().flatten()
+    pub(crate) fn of_card(&self, mac: Mac) -> impl Iterator<Item = IpAddr> {
+        self.cards.get(&mac).into_iter().flatten().copied()
     }
 }
 
@@ -54,8 +51,9 @@ mod tests {
         CardAddresses::of([MAC.parse().unwrap()].into_iter())
     }
 
-    fn known(addresses: &CardAddresses) -> Vec<&String> {
-        addresses.of_card(MAC.parse().unwrap()).collect()
+    fn known(addresses: &CardAddresses) -> Vec<String> {
+        let known = addresses.of_card(MAC.parse().unwrap());
+        known.map(|address| address.to_string()).collect()
     }
 
     #[test]
@@ -78,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn only_addresses_by_which_the_guest_can_be_reached_are_kept() {
+    fn only_addresses_of_the_card_are_kept() {
         let mut addresses = addresses();
         let long = format!("10.0.0.1{}", " ".repeat(100));
         addresses.add(
@@ -86,6 +84,6 @@ mod tests {
             ["fe80::1", "10.0.0.2", "127.0.0.1", "no address", &long],
         );
         addresses.add("no MAC", ["10.0.0.3"]);
-        assert_eq!(known(&addresses), ["10.0.0.2"]);
+        assert_eq!(known(&addresses), ["10.0.0.2", "127.0.0.1", "fe80::1"]);
     }
 }

@@ -14,6 +14,7 @@ use super::display::{DisplayPlan, DisplayReport};
 use crate::access::State;
 use crate::observed::{Binding, Guest, HostView, Observed};
 use crate::probing::Readiness;
+use controller_core::addresses::ReportedAddresses;
 use controller_core::conditions::{
     Conditions, Fault, Outcome, Verdict, agent_connected, network, normalized, paused,
     restart_required,
@@ -136,7 +137,7 @@ pub(super) fn report(
     let ready = ready(findings, guest, phase, &machine_ready, readiness);
     conditions.set("Ready", ready.0, &ready.1);
     let running = guest.and_then(|guest| guest.running.as_ref());
-    let network_interfaces = view
+    let (network_interfaces, ip_addresses) = view
         .zip(running)
         .map(|(view, running)| interfaces(view, running))
         .unwrap_or_default();
@@ -159,7 +160,7 @@ pub(super) fn report(
             .or_else(|| view.map(|view| view.host.clone()))
             .or_else(|| old.host.clone()),
         guest_os: running.and(view).and_then(guest_os),
-        ip_addresses: distinct_addresses(&network_interfaces),
+        ip_addresses,
         network_interfaces,
         // Which disks the Machine had is known from there until it has its definition on the other host.
         volumes: match (moves_to, &findings.volumes) {
@@ -193,17 +194,6 @@ fn waits_for_restart(changes: &[PendingChange]) -> Option<Fault> {
 fn guest_os(view: &HostView) -> Option<GuestOs> {
     let os = &view.guest_os;
     (*os != GuestOs::default()).then(|| os.clone())
-}
-
-/// The addresses of all cards, each once.
-fn distinct_addresses(cards: &[InterfaceStatus]) -> Vec<String> {
-    let mut distinct: Vec<String> = Vec::new();
-    for address in cards.iter().flat_map(|card| &card.ip_addresses) {
-        if !distinct.contains(address) {
-            distinct.push(address.clone());
-        }
-    }
-    distinct
 }
 
 fn phase(findings: &Findings<'_>, guest: Option<&Guest>, bound: bool) -> Phase {
@@ -333,15 +323,19 @@ fn in_maintenance() -> Fault {
     Fault::new("HostMaintenance", message)
 }
 
-/// The cards, in the order of the spec.
-fn interfaces(view: &HostView, running: &Domain) -> Vec<InterfaceStatus> {
-    let reported = |nic: &common::render::libvirt::Nic| InterfaceStatus {
+/// The cards, in the order of the spec, and the addresses of all of them.
+fn interfaces(view: &HostView, running: &Domain) -> (Vec<InterfaceStatus>, Vec<String>) {
+    let nics = running.nics.iter();
+    let reported = nics.map(|nic| view.addresses.of_card(nic.mac).collect());
+    let reported = ReportedAddresses::of(reported);
+    let cards = running.nics.iter().zip(reported.cards);
+    let cards = cards.map(|(nic, ip_addresses)| InterfaceStatus {
         name: nic.name().to_owned(),
         allocated_addresses: vec![],
-        ip_addresses: view.addresses.of_card(nic.mac).cloned().collect(),
+        ip_addresses,
         mac_address: Some(nic.mac.to_string()),
-    };
-    running.nics.iter().map(reported).collect()
+    });
+    (cards.collect(), reported.guest)
 }
 
 /// The changes that wait, with the action that the table of update effects has for each: what admission announced.

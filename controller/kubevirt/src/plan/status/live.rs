@@ -17,7 +17,7 @@ use crate::plan::action::Action;
 use crate::plan::loss::{LOST, is_lost};
 use crate::plan::observed::{Observed, PodWarning};
 use crate::plan::shared_import;
-use controller_core::addresses::is_reported;
+use controller_core::addresses::ReportedAddresses;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
@@ -104,16 +104,7 @@ impl<'a> LiveGuest<'a> {
                 ..MachineStatus::default()
             };
         }
-        let network_interfaces = interfaces(instance);
-        let mut ip_addresses: Vec<String> = Vec::new();
-        for address in network_interfaces.iter().flat_map(|nic| &nic.ip_addresses) {
-            if !ip_addresses.contains(address) {
-                ip_addresses.push(address.clone());
-            }
-        }
-        if ip_addresses.iter().any(|address| is_global(address)) {
-            ip_addresses.retain(|address| is_global(address));
-        }
+        let (network_interfaces, ip_addresses) = interfaces(instance);
         MachineStatus {
             vmi_name,
             node_name: instance.status.node_name.clone(),
@@ -134,39 +125,32 @@ impl<'a> LiveGuest<'a> {
 }
 
 /// The network cards of the spec, in the order of the spec. Cards that only the guest has, such as the bridges of a
-/// container engine, have no name and are left out.
-///
-/// Addresses are sorted, because the agent's order changes now and then and each change would be a status write.
-fn interfaces(instance: &Instance) -> Vec<InterfaceStatus> {
+/// container engine, have no name and are left out. Also the addresses of all of them.
+fn interfaces(instance: &Instance) -> (Vec<InterfaceStatus>, Vec<String>) {
     let cards = &instance.spec.domain.devices.interfaces;
     let index = |nic: &&InstanceInterface| cards.iter().position(|card| card.name == nic.name);
     let named = instance.status.interfaces.iter();
     let mut named: Vec<_> = named.filter(|nic| !nic.name.is_empty()).collect();
     named.sort_by_key(|nic| index(nic).unwrap_or(cards.len()));
-    let reported = |nic: &InstanceInterface| {
+    let addresses = |nic: &&InstanceInterface| {
         let all = nic.ip_addresses.iter().chain(&nic.ip_address);
-        let mut all: Vec<_> = all.filter(|address| !address.is_empty()).cloned().collect();
-        all.sort_by_cached_key(|address| (!is_global(address), parsed(address), address.clone()));
-        all.dedup();
-        InterfaceStatus {
-            name: nic.name.clone(),
-            mac_address: nic.mac.clone(),
-            allocated_addresses: vec![],
-            ip_addresses: all,
-        }
+        all.filter_map(|address| parsed(address)).collect()
     };
-    named.into_iter().map(reported).collect()
+    let reported = ReportedAddresses::of(named.iter().map(addresses));
+    let cards = named.into_iter().zip(reported.cards);
+    let cards = cards.map(|(nic, ip_addresses)| InterfaceStatus {
+        name: nic.name.clone(),
+        mac_address: nic.mac.clone(),
+        allocated_addresses: vec![],
+        ip_addresses,
+    });
+    (cards.collect(), reported.guest)
 }
 
 /// Parses an address. KubeVirt reports some with the length of the network's prefix.
 fn parsed(address: &str) -> Option<IpAddr> {
     let (address, _) = address.split_once('/').unwrap_or((address, ""));
     address.parse().ok()
-}
-
-/// Whether others can reach the guest by this address.
-fn is_global(address: &str) -> bool {
-    parsed(address).is_some_and(is_reported)
 }
 
 fn guest_os(reported: &GuestOsInfo) -> Option<GuestOs> {

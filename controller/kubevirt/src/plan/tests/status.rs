@@ -275,7 +275,7 @@ fn addresses_of_network_cards_are_sorted() {
         &mut environment,
         json!([{"name": "front", "ipAddress": "10.0.0.7/24"}]),
     );
-    assert_eq!(addresses, ["10.0.0.7/24"]);
+    assert_eq!(addresses, ["10.0.0.7"]);
 }
 
 #[test]

@@ -337,6 +337,31 @@ fn a_card_whose_address_an_older_machine_has_keeps_the_guest_off() {
 }
 
 #[test]
+fn addresses_of_a_guest_are_reported_ipv4_first_and_link_local_ones_only_without_others() {
+    let mut env = Environment::new(block());
+    env.settle();
+    let mac = env.machine().status.network_interfaces[0]
+        .mac_address
+        .clone()
+        .unwrap();
+    let mut reported = |addresses: &[&str]| {
+        let lease = |ip: &&str| Lease {
+            mac: mac.clone(),
+            ip: ip.parse().unwrap(),
+            expiry: 0,
+        };
+        let leases = addresses.iter().map(lease).collect();
+        env.host.state().networks.get_mut("default").unwrap().leases = leases;
+        env.pass();
+        env.machine().status.ip_addresses.clone()
+    };
+    let addresses = ["2001:db8::1", "fe80::1", "203.0.113.5"];
+    assert_eq!(reported(&addresses), ["203.0.113.5", "2001:db8::1"]);
+    let addresses = ["fe80::1", "169.254.0.1"];
+    assert_eq!(reported(&addresses), ["169.254.0.1", "fe80::1"]);
+}
+
+#[test]
 fn of_sixty_thousand_addresses_of_a_guest_sixty_four_are_in_the_status() {
     let mut env = Environment::new(block());
     env.settle();
