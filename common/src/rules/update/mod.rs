@@ -26,4 +26,4 @@ mod volumes;
 pub(super) mod warnings;
 
 pub use effects::{Effect, Field};
-pub use pending::pending_action;
+pub use pending::{pending_action, pending_effect};

@@ -28,6 +28,11 @@ pub fn pending_action(backend: Backend, field: &str, in_progress: bool) -> Pendi
     }
 }
 
+/// The effect of a change of a field, by its path in the block; `None`: it is no field of the table.
+pub fn pending_effect(backend: Backend, field: &str) -> Option<Effect> {
+    changed_field(field).map(|field| field.effect(backend))
+}
+
 /// The row of the table for a path of the block.
 fn changed_field(path: &str) -> Option<Field> {
     let (list, rest) = match path.split_once('[') {

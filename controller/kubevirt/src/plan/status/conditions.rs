@@ -4,7 +4,7 @@ use common::api::choice::{Backend, Choice as _, PendingAction, Phase, PowerState
 use common::api::status::PendingChange;
 use common::bounds::TEXT_MAX;
 use common::catalog::KubevirtRow;
-use common::rules::update::pending_action;
+use common::rules::update::{Effect, pending_action, pending_effect};
 
 use super::cause;
 use super::inputs::StatusInputs;
@@ -102,9 +102,6 @@ pub(super) fn restart_required(changes: &[PendingChange], live: &LiveGuest<'_>) 
     conditions::restart_required(&fields, &format!("{obstacle}{cloud_init}"))
 }
 
-/// Fields that matter when the guest is placed on a node, for which KubeVirt does not migrate it.
-const SCHEDULING_FIELDS: [&str; 2] = ["nodeSelector", "placement.tolerations"];
-
 /// `MigrationRequired`: names the fields that a migration of the guest brings into effect, and who migrates it on this
 /// cluster. `settings`: how KubeVirt is configured, if that is known.
 pub(super) fn migration_required(
@@ -112,18 +109,28 @@ pub(super) fn migration_required(
     settings: Option<&KubevirtRow>,
 ) -> Option<Fault> {
     let fields = fields_with(changes, PendingAction::LiveMigration);
+    // They matter when the guest is placed on a node, and KubeVirt does not migrate it for them.
+    let waits =
+        |field: &&str| pending_effect(Backend::Kubevirt, field) == Some(Effect::MigrationOrRestart);
+    let waiting: Vec<_> = fields.iter().copied().filter(waits).collect();
+    let names = waiting.join(" or ");
+    let except = if waiting.is_empty() {
+        String::new()
+    } else {
+        format!(", but never for a change of {names}")
+    };
     let who = match settings.map(|settings| settings.migrates) {
-        None => {
-            "KubeVirt migrates it by itself if its workloadUpdateMethods contain LiveMigrate, but never for a change of nodeSelector or placement.tolerations: see virtctl migrate"
-        }
-        Some(true) if fields.iter().all(|field| SCHEDULING_FIELDS.contains(field)) => {
-            "KubeVirt never migrates it by itself for a change of nodeSelector: see virtctl migrate"
-        }
-        Some(true) => {
-            "KubeVirt migrates it by itself, as its workloadUpdateMethods contain LiveMigrate, but never for a change of nodeSelector or placement.tolerations"
-        }
+        None => format!(
+            "KubeVirt migrates it by itself if its workloadUpdateMethods contain LiveMigrate{except}: see virtctl migrate"
+        ),
+        Some(true) if waiting.len() == fields.len() => format!(
+            "KubeVirt never migrates it by itself for a change of {names}: see virtctl migrate"
+        ),
+        Some(true) => format!(
+            "KubeVirt migrates it by itself, as its workloadUpdateMethods contain LiveMigrate{except}"
+        ),
         Some(false) => {
-            "KubeVirt does not migrate it by itself on this cluster, because its workloadUpdateMethods do not contain LiveMigrate: see virtctl migrate"
+            "KubeVirt does not migrate it by itself on this cluster, because its workloadUpdateMethods do not contain LiveMigrate: see virtctl migrate".to_owned()
         }
     };
     (!fields.is_empty()).then(|| {
@@ -209,4 +216,54 @@ fn unknown(status: &str, is_unclear: bool) -> Option<Fault> {
         "KubeVirt reports '{word}', which this release does not know, and no running guest"
     );
     is_unclear.then(|| Fault::new("Unknown", message))
+}
+
+#[cfg(test)]
+mod tests {
+    use common::catalog::KubevirtRow;
+
+    use super::*;
+
+    #[test]
+    fn the_fields_for_which_kubevirt_migrates_no_guest_are_those_that_changed() {
+        let change = |field: &&str| PendingChange {
+            field: (*field).to_owned(),
+            current: "1".to_owned(),
+            desired: "2".to_owned(),
+            action: PendingAction::LiveMigration.as_str().to_owned(),
+        };
+        let migrates = KubevirtRow {
+            migrates: true,
+            ..KubevirtRow::default()
+        };
+        for (fields, known, unknown) in [
+            (
+                &["placement.tolerations"][..],
+                "never migrates it by itself for a change of placement.tolerations: see virtctl migrate",
+                "contain LiveMigrate, but never for a change of placement.tolerations: see virtctl migrate",
+            ),
+            (
+                &["nodeSelector", "placement.tolerations"],
+                "for a change of nodeSelector or placement.tolerations: see virtctl migrate",
+                "for a change of nodeSelector or placement.tolerations: see virtctl migrate",
+            ),
+            (
+                &["cpu.sockets", "nodeSelector"],
+                "as its workloadUpdateMethods contain LiveMigrate, but never for a change of nodeSelector",
+                "contain LiveMigrate, but never for a change of nodeSelector: see virtctl migrate",
+            ),
+            (
+                &["cpu.sockets"],
+                "as its workloadUpdateMethods contain LiveMigrate",
+                "contain LiveMigrate: see virtctl migrate",
+            ),
+        ] {
+            let changes: Vec<_> = fields.iter().map(change).collect();
+            for (settings, end) in [(Some(&migrates), known), (None, unknown)] {
+                let fault = migration_required(&changes, settings).unwrap();
+                assert!(fault.message().ends_with(end), "{}", fault.message());
+            }
+        }
+        assert!(migration_required(&[], None).is_none());
+    }
 }
