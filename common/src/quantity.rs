@@ -41,11 +41,6 @@ impl Bytes {
         Self(n as u128 * MI)
     }
 
-    /// An amount of `n` TiB.
-    pub const fn tib(n: u64) -> Self {
-        Self(n as u128 * TI)
-    }
-
     /// The amount in bytes.
     pub const fn get(self) -> u128 {
         self.0

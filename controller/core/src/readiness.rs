@@ -17,15 +17,15 @@ const AGENT_PAUSE_FACTOR: u32 = 10;
 /// When and how often a guest is probed, and how many results in a row decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// From the start of the guest to the first attempt.
+    /// Time from the start of the guest to the first attempt.
     pub initial_delay: Duration,
-    /// From the beginning of an attempt to that of the next one.
+    /// Time from the beginning of an attempt to that of the next one.
     pub period: Duration,
     /// Whole seconds after which an attempt without an answer has failed.
     pub timeout: Duration,
-    /// Successes in a row that make the guest ready.
+    /// Successes in a row after which the guest is ready.
     pub success_threshold: u32,
-    /// Failures in a row that end that.
+    /// Failures in a row after which a guest that was ready is not ready any more.
     pub failure_threshold: u32,
 }
 

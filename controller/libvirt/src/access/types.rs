@@ -17,12 +17,13 @@ use super::xml::DomainSources;
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct HostInfo {
-    /// The daemon's, as "9.0.0".
+    /// Version of libvirt that the daemon runs, such as `9.0.0`.
     pub libvirt_version: String,
-    /// QEMU's, as "7.2.0".
+    /// Version of QEMU with which the host starts guests, such as `7.2.0`.
     pub hypervisor_version: String,
+    /// Number of the logical CPUs that are online.
     pub cpus: u32,
-    /// Bytes.
+    /// Memory of the host in bytes, with what its own programs use.
     pub memory: u64,
     /// Names that a definition may use, canonical ones and aliases.
     pub machine_types: Vec<String>,
@@ -31,7 +32,9 @@ pub(crate) struct HostInfo {
     pub cpu_models: BTreeMap<VirtType, Vec<String>>,
     /// Sizes of the huge pages that it has; `None`: not known.
     pub hugepages: Option<Vec<HugepageSize>>,
+    /// Whether it has a firmware for guests with UEFI.
     pub efi: bool,
+    /// Whether it has one with Secure Boot.
     pub secure_boot: bool,
     /// Whether it emulates a TPM 2.0.
     pub tpm: bool,
