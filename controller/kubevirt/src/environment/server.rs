@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use common::api::normalized::ExistingDisk;
 use common::names;
 use common::render::kubevirt::types::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -290,8 +291,8 @@ impl FakeCluster {
                 let own = self.claims.values();
                 let own = own.filter(|claim| claim.machine() == Some(machine.name()));
                 let adopted = own.filter(|claim| !claim.was_made_for(machine));
-                let claims = existing.map(|disk| disk.source());
-                let claims = claims.chain(adopted.map(|claim| claim.name()));
+                let claims = existing.map(ExistingDisk::source);
+                let claims = claims.chain(adopted.map(Meta::name));
                 let guest = self.instance.as_ref();
                 let has_it = |claim: &str| guest.is_some_and(|guest| guest.uses(claim));
                 claims.filter(|claim| !has_it(claim)).collect()
