@@ -162,11 +162,11 @@ fn on<'a>(
     let mut volumes = volumes(machine, block, view, observed.hold.is_some(), now);
     findings.no_room = findings.no_room.or_else(|| volumes.no_room.clone());
     let seed = seed(machine, block, view, observed, now);
-    let held = hardware.is_err()
+    let lacks_other_parts = hardware.is_err()
         || findings.network.fault.is_some()
-        || volumes.outcome.fault.is_some()
-        || volumes.import.is_some()
         || (seed.fault.is_some() && seed.desired.is_none());
+    volumes.withhold(lacks_other_parts);
+    let held = lacks_other_parts || volumes.outcome.fault.is_some() || volumes.import.is_some();
     // The faults found from here on are reported and block no action.
     findings.network.record_first(network_fault(view));
     findings.guest.record_first(seed.fault);
@@ -256,6 +256,7 @@ impl Findings<'_> {
 
     fn add_volumes(&mut self, volumes: Volumes) {
         (self.storage, self.import) = (volumes.outcome, volumes.import);
+        self.withheld = volumes.withheld;
         self.volumes = Some(volumes.reported);
         self.growing = volumes.growing;
     }

@@ -41,6 +41,8 @@ pub(super) struct Findings<'a> {
     pub(super) no_room: Option<Fault>,
     /// Progress of an image that is not complete yet.
     pub(super) import: Option<Fault>,
+    /// That disks have no volume yet, because the domain cannot be defined for another reason.
+    pub(super) withheld: Option<Fault>,
     /// The volumes of the disks; `None`: they were not planned, and the status keeps what it has.
     pub(super) volumes: Option<Vec<VolumeStatus>>,
     /// The volumes that are kept of disks which left the spec.
@@ -220,7 +222,9 @@ fn phase(findings: &Findings<'_>, guest: Option<&Guest>, bound: bool) -> Phase {
 }
 
 fn storage(findings: &Findings<'_>) -> Verdict {
-    if let Some(fault) = findings.storage.fault.as_ref().or(findings.import.as_ref()) {
+    let storage = findings.storage.fault.as_ref();
+    let why = storage.or(findings.import.as_ref());
+    if let Some(fault) = why.or(findings.withheld.as_ref()) {
         return ("False", fault.clone());
     }
     if findings.growing.is_empty() {

@@ -26,6 +26,10 @@ pub(in crate::plan) struct Volumes {
     pub(in crate::plan) outcome: Outcome,
     /// Progress of an image that is not complete yet. The domain is not defined before it is.
     pub(in crate::plan) import: Option<Fault>,
+    /// Why a copy of an image to a disk failed. It is tried again, and other copies go on.
+    pub(super) copies: Outcome,
+    /// That disks get no volume in this pass, although nothing of the storage is in the way.
+    pub(in crate::plan) withheld: Option<Fault>,
     /// Volumes by disk or drive.
     pub(in crate::plan) placed: BTreeMap<String, PoolVolume>,
     /// The volumes of the disks, with their reclaim policies.

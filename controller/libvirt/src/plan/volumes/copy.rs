@@ -22,7 +22,7 @@ impl Volumes {
                 "the image of disk '{}' cannot be copied: {why}; it is tried again",
                 disk.name
             );
-            self.outcome
+            self.copies
                 .record_first(Fault::new("VolumeFailed", message));
             return true;
         }

@@ -13,6 +13,7 @@ mod copy;
 mod existing;
 mod growth;
 mod loss;
+mod withhold;
 
 use common::api::libvirt_host::HostStorage;
 use common::api::machine::Image;
