@@ -9,7 +9,8 @@ use common::api::machine::Image;
 use common::api::normalized::{Normalized, NormalizedDisk};
 use common::quantity::Bytes;
 use common::render::libvirt::{
-    Disk, Domain, DomainMetadata, VolumeFormat, VolumeRecord, is_seed, is_volume_of, volume_name,
+    Disk, Domain, DomainMetadata, VolumeFormat, VolumeRecord, is_disk_of, is_seed, is_volume_of,
+    volume_name,
 };
 use controller_core::deletion::deletes;
 use controller_core::machine::Machine;
@@ -17,7 +18,7 @@ use controller_core::objects::Meta as _;
 
 use crate::access::{Volume, VolumeKey};
 use crate::images::names::{
-    base_of, image_volume, is_attempt, is_attempt_of, is_marker, marked, marker,
+    base_of, disk_of, image_volume, is_attempt, is_attempt_of, is_marker, marked, marker,
 };
 use crate::observed::{Guest, HostView};
 use crate::offers::{existing_volumes, images, is_copy, storage};
@@ -123,17 +124,18 @@ pub(super) fn recorded(
 }
 
 /// The volumes that are kept of a Machine that is deleted: those of the disks that the domain's metadata records, without a
-/// domain those of the block. Copies that were never used are no volumes of a disk.
+/// domain those of the block, and those in no record, which were made before a domain was defined with them. Copies that
+/// were never used are no volumes of a disk.
 pub(super) fn kept(
     machine: &Machine,
     view: &HostView,
     metadata: Option<&DomainMetadata>,
 ) -> Vec<KeptVolume> {
     let records = records(machine, &view.spec, metadata).unwrap_or_default();
-    let volume = |(pool, name): &VolumeKey, record: &VolumeRecord| KeptVolume {
+    let volume = |(pool, name): &VolumeKey, disk: &str| KeptVolume {
         machine: format!("{}/{}", machine.namespace(), machine.name()),
         uid: machine.uid().to_owned(),
-        disk: record.disk.clone(),
+        disk: disk.to_owned(),
         pool: pool.clone(),
         volume: name.clone(),
         size: capacity(view, pool, name),
@@ -142,16 +144,25 @@ pub(super) fn kept(
         if view.unreadable_pools.contains_key(&record.pool) {
             // It cannot be seen, and after the deletion no other record of it exists.
             let key = (record.pool.clone(), record.volume.clone());
-            return vec![volume(&key, record)];
+            return vec![volume(&key, &record.disk)];
         }
         let all = view.volumes.keys().filter(|(pool, _)| *pool == record.pool);
         let base = base_of(&record.volume);
         let names =
             all.filter(|(pool, name)| is_attempt_of(name, base) && is_whole(view, pool, name));
-        names.map(|key| volume(key, record)).collect::<Vec<_>>()
+        let of_record = names.map(|key| volume(key, &record.disk));
+        of_record.collect::<Vec<_>>()
     };
+    let is_in_no_record = |(pool, name): &&VolumeKey| {
+        let mut of_pool = records.iter().filter(|record| record.pool == *pool);
+        is_disk_of(name, machine.uid())
+            && is_whole(view, pool, name)
+            && !of_pool.any(|record| is_attempt_of(name, base_of(&record.volume)))
+    };
+    let others = view.volumes.keys().filter(is_in_no_record);
+    let others = others.filter_map(|key| Some(volume(key, disk_of(&key.1)?)));
     let kept = records.iter().filter(|record| !is_to_go(record));
-    kept.flat_map(of_record).collect()
+    kept.flat_map(of_record).chain(others).collect()
 }
 
 /// Whether a volume is one of a disk, and no marker and no copy that was never used.

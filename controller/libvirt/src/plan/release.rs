@@ -5,6 +5,8 @@
 //! Machine deleted ──────▶ in the status of the host, with the Machine's name ─┴─ annotation ─▶ deleted ─▶ no record
 //! ```
 
+use std::collections::BTreeSet;
+
 use common::api::normalized::Normalized;
 use common::api::status::VolumeStatus;
 use common::names;
@@ -15,7 +17,8 @@ use controller_core::objects::Meta as _;
 
 use super::action::{Action, KeptOnHost};
 use super::disks::{delete, has_disk, is_whole, unless_removed, uses};
-use crate::images::names::disk_of;
+use crate::access::VolumeKey;
+use crate::images::names::{disk_of, is_attempt};
 use crate::observed::{Guest, HostView};
 
 /// The volumes that the domain's metadata records: those of the disks, then those that were kept and still exist. A
@@ -37,7 +40,7 @@ pub(super) fn kept_records(
     let is_gone = |old: &VolumeRecord| {
         let is_released = is_named(machine, names::ANNOTATION_RELEASE_VOLUME, &old.disk);
         let has_another = desired.iter().any(|kept| kept.disk == old.disk);
-        is_absent(view, old) && (is_released || has_another)
+        is_absent(view, &old.pool, &old.volume) && (is_released || has_another)
     };
     let former = former.filter(|old| !is_gone(old));
     let former = former.map(|old| unless_removed(machine, block, &view.spec, old));
@@ -51,10 +54,10 @@ pub(super) fn is_named(machine: &Machine, annotation: &str, disk: &str) -> bool 
     named.any(|name| name.trim() == disk)
 }
 
-/// Whether the pool of a recorded volume can be read and does not have it.
-fn is_absent(view: &HostView, record: &VolumeRecord) -> bool {
-    let key = (record.pool.clone(), record.volume.clone());
-    !view.unreadable_pools.contains_key(&record.pool) && !view.volumes.contains_key(&key)
+/// Whether the pool of a volume can be read and does not have it.
+fn is_absent(view: &HostView, pool: &str, name: &str) -> bool {
+    let key = (pool.to_owned(), name.to_owned());
+    !view.unreadable_pools.contains_key(pool) && !view.volumes.contains_key(&key)
 }
 
 /// What the annotation `release-volume` asks for.
@@ -89,45 +92,99 @@ pub(super) fn releases(
         return Releases::default();
     }
     let answer = Action::RemoveAnnotation(annotation);
-    let guest = view.guest.as_ref();
-    let metadata = guest.and_then(|guest| guest.metadata.as_ref());
-    let recorded = metadata.into_iter().flat_map(|metadata| &metadata.volumes);
-    let released: Vec<_> = recorded
-        .filter(|old| is_named(machine, annotation, &old.disk) && !has_disk(block, &old.disk))
-        .collect();
-    if released.is_empty() {
+    let own = Own::of(machine, block, view);
+    if own.is_empty() {
         let of_former = of_former.iter();
         let of_former = of_former.filter(|kept| is_named(machine, annotation, &kept.volume.disk));
-        let deletions: Vec<_> = of_former.cloned().map(Action::ReleaseKept).collect();
+        let of_former: Vec<_> = of_former.cloned().map(Action::ReleaseKept).collect();
+        // The Machine's own volume may be in a pool that cannot be read.
+        let may_hide = !view.unreadable_pools.is_empty();
         return Releases {
-            answer: deletions.is_empty().then_some(answer),
-            deletions,
+            answer: of_former.is_empty().then_some(answer),
+            deletions: if may_hide { vec![] } else { of_former },
         };
     }
-    let is_answered = defines && released.iter().all(|old| is_absent(view, old));
-    let deletions = released
-        .iter()
-        .filter(|old| guest.is_none_or(|guest| !is_used(guest, &old.volume)))
-        .filter_map(|old| {
-            let key = (old.pool.clone(), old.volume.clone());
-            let volume = view.volumes.get(&key)?;
-            Some(Action::DeleteVolume(delete(machine, &old.pool, volume)))
-        });
+    let is_gone = own.are_gone(view) && (defines || own.recorded.is_empty());
     Releases {
-        answer: is_answered.then_some(answer),
-        deletions: deletions.collect(),
+        answer: is_gone.then_some(answer),
+        deletions: own.deletions(machine, view),
     }
 }
 
-/// The volumes that are kept of disks which left the spec, the largest first. The entries of pools
-/// that cannot be read are those of the last status.
+/// The Machine's own volumes of the disks that the annotation `release-volume` names and the spec does not have. While one
+/// of the three has any, the annotation does not act on volumes of former Machines.
+struct Own<'a> {
+    /// Those that the domain's metadata records.
+    recorded: BTreeSet<VolumeKey>,
+    /// Those that the host shows, by their names: some were made before a domain was defined with them.
+    shown: BTreeSet<VolumeKey>,
+    /// Names of those that the status lists.
+    listed: BTreeSet<&'a str>,
+}
+
+impl<'a> Own<'a> {
+    fn of(machine: &'a Machine, block: &Normalized, view: &HostView) -> Self {
+        let is_released = |disk: &str| {
+            is_named(machine, names::ANNOTATION_RELEASE_VOLUME, disk) && !has_disk(block, disk)
+        };
+        let is_own =
+            |name: &str| is_disk_of(name, machine.uid()) && disk_of(name).is_some_and(is_released);
+        let guest = view.guest.as_ref();
+        let metadata = guest.and_then(|guest| guest.metadata.as_ref());
+        let recorded = metadata.into_iter().flat_map(|metadata| &metadata.volumes);
+        let recorded = recorded.filter(|old| is_released(&old.disk));
+        let shown = view.volumes.keys().filter(|(_, name)| is_own(name));
+        let listed = machine.status.kept_volumes.iter();
+        let listed = listed.map(|known| known.claim_name.as_str());
+        Self {
+            recorded: recorded
+                .map(|old| (old.pool.clone(), old.volume.clone()))
+                .collect(),
+            shown: shown.cloned().collect(),
+            listed: listed.filter(|name| is_own(name)).collect(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.recorded.is_empty() && self.shown.is_empty() && self.listed.is_empty()
+    }
+
+    fn are_gone(&self, view: &HostView) -> bool {
+        let mut recorded = self.recorded.iter();
+        self.shown.is_empty() && recorded.all(|(pool, name)| is_absent(view, pool, name))
+    }
+
+    /// A volume in no record is deleted once the status lists it: without a trace of it, the next pass would take the
+    /// annotation for one about former Machines.
+    fn deletions(&self, machine: &Machine, view: &HostView) -> Vec<Action> {
+        let guest = view.guest.as_ref();
+        // A copy that is under way ends by itself, because its disk is no longer needed.
+        let is_copied = |name: &str| view.is_copying && is_attempt(name);
+        let is_free = |name: &str| guest.is_none_or(|guest| !is_used(guest, name));
+        let is_known =
+            |key: &&VolumeKey| self.recorded.contains(*key) || self.listed.contains(&*key.1);
+        let known = self.shown.iter().filter(is_known);
+        let free = known.filter(|(_, name)| is_free(name) && !is_copied(name));
+        let deletions = free.filter_map(|key| {
+            let volume = view.volumes.get(key)?;
+            Some(Action::DeleteVolume(delete(machine, &key.0, volume)))
+        });
+        deletions.collect()
+    }
+}
+
+/// The volumes that are kept of disks which left the spec, the largest first. Of pools that cannot be read, and of disks
+/// that the annotation `release-volume` names, the entries of the last status stay.
 pub(super) fn kept_volumes(
     machine: &Machine,
     block: &Normalized,
     view: &HostView,
 ) -> Vec<VolumeStatus> {
-    let is_of_disk =
-        |pool: &str, name: &str| is_disk_of(name, machine.uid()) && is_whole(view, pool, name);
+    let is_released = |disk: &str| is_named(machine, names::ANNOTATION_RELEASE_VOLUME, disk);
+    let is_of_disk = |pool: &str, name: &str| {
+        is_disk_of(name, machine.uid())
+            && (is_whole(view, pool, name) || disk_of(name).is_some_and(is_released))
+    };
     let ours = view.volumes.iter();
     let ours = ours.filter(|((pool, name), _)| is_of_disk(pool, name));
     let left = ours.filter_map(|((_, name), volume)| {
@@ -144,15 +201,15 @@ pub(super) fn kept_volumes(
         progress: None,
     };
     let mut kept: Vec<_> = left.into_iter().map(status).collect();
-    if !view.unreadable_pools.is_empty() {
-        let known = machine.status.kept_volumes.iter();
-        let hidden = known.filter(|known| !has_disk(block, &known.name));
-        let hidden: Vec<_> = hidden
-            .filter(|known| kept.iter().all(|kept| kept.claim_name != known.claim_name))
-            .cloned()
-            .collect();
-        kept.extend(hidden);
-    }
+    let is_hidden = !view.unreadable_pools.is_empty();
+    let known = machine.status.kept_volumes.iter();
+    let known = known.filter(|known| !has_disk(block, &known.name));
+    let known: Vec<_> = known
+        .filter(|known| is_hidden || is_released(&known.name))
+        .filter(|known| kept.iter().all(|kept| kept.claim_name != known.claim_name))
+        .cloned()
+        .collect();
+    kept.extend(known);
     kept
 }
 

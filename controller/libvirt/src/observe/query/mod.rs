@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::api::libvirt_host::LibvirtHostSpec;
 use common::api::status::GuestOs;
+use common::names;
 use common::render::libvirt::is_volume_of;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
@@ -77,7 +78,7 @@ impl HostQuery {
             factor: StorageFactor::of(spec),
             copies: copies(machine, spec),
             images: fetched_images(machine, spec),
-            searched: if machine.is_deleting() {
+            searched: if machine.is_deleting() || is_releasing(machine) {
                 spec.pools()
             } else {
                 BTreeSet::new()
@@ -184,6 +185,12 @@ impl HostQuery {
         answer.read_leases(host)?;
         Ok(answer)
     }
+}
+
+/// Whether volumes of the Machine are to be deleted that may be in no record.
+fn is_releasing(machine: &Machine) -> bool {
+    let annotation = names::ANNOTATION_RELEASE_VOLUME;
+    machine.annotation(annotation).is_some()
 }
 
 impl HostAnswer {

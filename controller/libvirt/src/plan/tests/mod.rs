@@ -22,6 +22,7 @@ mod released;
 mod returned;
 mod room;
 mod screen;
+mod unrecorded;
 
 use common::api::choice::{Phase, PowerState, ReclaimPolicy};
 use common::api::machine::{CloudInit, Image};
