@@ -29,6 +29,15 @@ fn kept_disks(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
                 let claim = names::claim(machine, name);
                 format!("kubectl delete pvc -n {namespace} {claim}")
             }
+            // The annotation would delete the volume of a former Machine of the name.
+            Backend::Libvirt if update.incomplete_imports.contains(name) => {
+                let text = format!(
+                    "{path}: '{name}' ({size}) leaves the spec before it had a volume; if one is made meanwhile, it is kept, and deleted once status.keptVolumes lists it and the annotation {annotation} names '{name}'",
+                    annotation = names::ANNOTATION_RELEASE_VOLUME
+                );
+                findings.warn(Code::DiskKept, &text);
+                continue;
+            }
             Backend::Libvirt => {
                 let annotation = names::ANNOTATION_RELEASE_VOLUME;
                 format!("kubectl annotate machine -n {namespace} {machine} {annotation}={name}")
