@@ -37,7 +37,9 @@ impl Cluster {
         let lab = Lab::with(options).await?;
         let helm = lab.helm().await?;
         let (shared, ends) = (programs::start_shared(&lab).await?, Ends::default());
-        shared.iter().for_each(|program| ends.watch(program));
+        for program in &shared {
+            ends.watch(program);
+        }
         Ok(Self {
             node: Node::start(&lab, 0, &ends).await?,
             second: None,
