@@ -1,42 +1,33 @@
 //! A Machine that is not under deletion: finalizer → host → images → volumes → seed → definition → devices → power → status.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use common::api::choice::VirtType as DeclaredVirtType;
-use common::api::libvirt_host::LibvirtHostSpec;
 use common::api::normalized::Normalized;
-use common::host_uri::{Driver, HostUri};
-use common::render::libvirt::{
-    CpuMode, Domain, DomainInput as Desired, DomainMetadata, NicAttachment, PoolVolume, SeedRecord,
-    VirtType, VolumeFormat, VolumeRecord, domain,
-};
-
-use super::action::{Action, Plan};
-use super::dhcp::reserve;
-use super::display::display;
-use super::hardware::{Hardware, hardware};
-use super::moving::{Move, moving};
-use super::other_hosts::conflict;
-use super::power::{Power, power, starts};
-use super::release::{kept_records, kept_volumes, releases};
-use super::room::room;
-use super::seed::seed;
-use super::status::{Findings, report};
-use super::steps::{SOON, Scope, Steps, finish};
-use super::volumes::{Volumes, volumes};
-use crate::capacity::{fits, size_of};
-use crate::failure::NO_ROOM;
-use crate::observed::{Binding, Guest, HostView, Observed, Password};
-use crate::offers::attach;
-use crate::placement::choose;
-use crate::switches::guest_limits;
+use common::render::libvirt::{Domain, DomainMetadata, VolumeRecord};
 use controller_core::addresses::address_conflict;
 use controller_core::conditions::{Fault, Outcome, not_normalized};
 use controller_core::machine::{Block, Machine};
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Refusal, Subject};
 use controller_core::reset::{is_final, reset};
+
+use super::action::{Action, Plan};
+use super::desired::{Attachments, networks, render};
+use super::dhcp::reserve;
+use super::display::display;
+use super::hardware::hardware;
+use super::moving::{Move, moving};
+use super::other_hosts::conflict;
+use super::power::{Power, power, starts};
+use super::release::{kept_volumes, releases};
+use super::room::room;
+use super::seed::seed;
+use super::status::{Findings, report};
+use super::steps::{SOON, Scope, Steps, finish};
+use super::volumes::{Volumes, volumes};
+use crate::failure::NO_ROOM;
+use crate::observed::{Binding, Guest, HostView, Observed, Password};
+use crate::placement::choose;
 
 /// What to do about a Machine that is not under deletion.
 pub(crate) fn plan(
@@ -368,140 +359,4 @@ fn failed(host: &str) -> Fault {
         "QEMU of the guest crashed or did not start: its log on LibvirtHost '{host}' (/var/log/libvirt/qemu) has the cause; the guest is started again every half minute"
     );
     Fault::new("VMFailed", message)
-}
-
-/// The networks that the guest is connected to.
-struct Attachments<'a> {
-    volumes: &'a Volumes,
-    networks: &'a BTreeMap<String, NicAttachment>,
-    hardware: &'a Hardware,
-    seed: Option<&'a SeedRecord>,
-    /// Whether the next step starts the guest.
-    starts: bool,
-}
-
-/// How each card is attached.
-fn networks(
-    block: &Normalized,
-    observed: &Observed,
-    view: &HostView,
-) -> (BTreeMap<String, NicAttachment>, Outcome) {
-    let (mut attached, mut outcome) = (BTreeMap::new(), Outcome::default());
-    for nic in &block.networks {
-        let name = nic.network_name.as_ref();
-        let network = name.and_then(|name| observed.networks.get(name));
-        if let Some(name) = name.filter(|_| network.is_none()) {
-            outcome.record_first(Fault::new(
-                "NetworkConfigurationNotFound",
-                format!(
-                    "NetworkConfiguration '{name}' of network card '{}' not found: create it, or change spec.networks; the Machine continues automatically when it appears",
-                    nic.name
-                ),
-            ));
-            continue;
-        }
-        match attach(&view.spec, &view.switches, network.map(|it| &it.spec)) {
-            Ok(wire) => {
-                attached.insert(nic.name.clone(), wire);
-            }
-            Err(lacks) => outcome.record_first(Fault::new(
-                "NetworkFailed",
-                format!(
-                    "network card '{}' cannot be attached: LibvirtHost '{}' {lacks}: add it to spec.networks of the host",
-                    nic.name, view.host
-                ),
-            )),
-        }
-    }
-    (attached, outcome)
-}
-
-fn virt_type(spec: &LibvirtHostSpec) -> VirtType {
-    let uri = spec.uri.parse::<HostUri>();
-    if uri.is_ok_and(|uri| uri.driver() == Driver::Test) {
-        return VirtType::Test;
-    }
-    match spec.virt_type {
-        DeclaredVirtType::Kvm => VirtType::Kvm,
-        DeclaredVirtType::Qemu => VirtType::Qemu,
-    }
-}
-
-/// The declared CPU mode; absent: the host's own processor with KVM, everything that QEMU emulates without.
-fn cpu_mode(spec: &LibvirtHostSpec) -> CpuMode {
-    spec.cpu_mode.unwrap_or(match spec.virt_type {
-        DeclaredVirtType::Kvm => CpuMode::HostPassthrough,
-        DeclaredVirtType::Qemu => CpuMode::Maximum,
-    })
-}
-
-/// The desired domain. What libvirt or this program chose for the current one is kept: addresses, machine type,
-/// recorded intent, and until the next start the limits of the host.
-fn render(
-    machine: &Machine,
-    block: &Normalized,
-    observed: &Observed,
-    view: &HostView,
-    attachments: &Attachments<'_>,
-) -> Domain {
-    let Attachments {
-        volumes,
-        networks,
-        hardware,
-        seed,
-        starts,
-    } = *attachments;
-    let seed_at = seed.map(|seed| PoolVolume {
-        pool: seed.pool.clone(),
-        volume: seed.volume.clone(),
-        format: VolumeFormat::Raw,
-    });
-    let mut desired = domain(&Desired {
-        machine: machine.identity(&observed.cluster),
-        block,
-        virt_type: virt_type(&view.spec),
-        cpu_mode: cpu_mode(&view.spec),
-        volumes: &volumes.placed,
-        networks,
-        devices: &hardware.devices,
-        pinning: &hardware.pinning,
-        seed: seed_at.as_ref(),
-        console_logs: view.console_logs.as_deref(),
-        limits: guest_limits(&view.spec),
-    });
-    let guest = view.guest.as_ref();
-    if let Some(current) = guest.and_then(|guest| guest.defined.as_ref()) {
-        desired = desired.preserving(current);
-        if !starts {
-            desired = desired.with_limits_of(current).with_screen_of(current);
-        }
-    }
-    let old = guest.and_then(|guest| guest.metadata.as_ref());
-    let kept = kept_records(machine, block, old, &volumes.kept, view);
-    // Secure boot takes effect with new firmware settings only.
-    let is_other = |domain: &Domain| domain.firmware != desired.firmware;
-    let reset_nvram = if let Some(running) = guest.and_then(|guest| guest.running.as_ref()) {
-        is_other(running)
-    } else {
-        let defined = guest.and_then(|guest| guest.defined.as_ref());
-        old.is_some_and(|old| old.reset_nvram) || defined.is_some_and(is_other)
-    };
-    desired.metadata = Some(DomainMetadata {
-        namespace: machine.namespace().to_owned(),
-        name: machine.name().to_owned(),
-        uid: machine.uid().to_owned(),
-        volumes: kept,
-        seed: seed.cloned(),
-        intent: old.and_then(|old| old.intent.clone()),
-        grown: guest
-            .and_then(|guest| guest.running.as_ref())
-            .filter(|running| !fits(size_of(&desired), size_of(running)))
-            .map(|_| size_of(&desired)),
-        reset_nvram,
-        kept_off: old.is_some_and(|old| old.kept_off)
-            && guest.is_some_and(|guest| !guest.state.active()),
-        migrated_away: guest.is_some_and(Guest::was_migrated_away),
-        dhcp: vec![],
-    });
-    desired
 }

@@ -14,6 +14,7 @@
 pub(crate) mod action;
 pub(crate) mod create;
 pub(crate) mod delete;
+mod desired;
 mod dhcp;
 pub(crate) mod disks;
 mod display;
