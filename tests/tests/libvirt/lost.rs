@@ -1,7 +1,9 @@
-//! Deletions of Machines of which the API server does not say any more where they are.
+//! Machines of which something is lost: the host in their status, their LibvirtHost, the volumes of their disks.
+
+use std::{fs, path::Path};
 
 use lab::{
-    objects::{HOST, condition_message},
+    objects::{HOST, condition, condition_message},
     wait,
 };
 use serde_json::{Value, json};
@@ -89,4 +91,46 @@ async fn a_deletion_waits_until_a_deleted_libvirt_host_is_created_again_even_if_
     .await
     .unwrap();
     assert!(env.domains().await.is_empty());
+}
+
+/// After a restart of its host a pool is an empty folder until somebody mounts its file system.
+#[tokio::test]
+async fn a_disk_is_not_made_again_while_the_file_system_of_its_pool_is_not_mounted() {
+    let Some(env) = Environment::new().await else {
+        return;
+    };
+    env.apply("lost", &spec()).await;
+    env.until_booted("lost").await;
+    let power = async |state: &str| {
+        let patch = json!({"spec": {"powerState": state}});
+        env.machines().merge("lost", &patch).await.unwrap();
+    };
+    power("Stopped").await;
+    env.until("lost", "to be stopped", |it| {
+        it["status"]["phase"] == "Stopped"
+    })
+    .await;
+    let (domain, volumes) = (env.domain("lost").await, env.files());
+    let elsewhere = tempfile::tempdir_in(env.volumes.parent().unwrap()).unwrap();
+    let move_all = async |from: &Path, to: &Path| {
+        for volume in &volumes {
+            fs::rename(from.join(volume), to.join(volume)).unwrap();
+        }
+        env.virsh(&["pool-refresh", "volumes"]).await;
+    };
+
+    move_all(&env.volumes, elsewhere.path()).await;
+    power("Running").await;
+    let lost = |machine: &Value| condition(machine, "StorageReady")["reason"] == "VolumeLost";
+    let machine = env.until("lost", "to have lost its disks", lost).await;
+    let message = condition_message(&machine, "StorageReady").unwrap();
+    assert!(message.contains("pool 'volumes'"), "{message}");
+    assert!(env.files().is_empty(), "nothing is made in their place");
+    let state = env.virsh(&["domstate", &domain]).await;
+    assert_eq!(state.trim(), "shut off");
+
+    move_all(elsewhere.path(), &env.volumes).await;
+    env.until_report("lost", "its second boot", |it| it.boots == 2)
+        .await;
+    assert_eq!(env.files(), volumes);
 }
