@@ -4,7 +4,7 @@ use common::api::status::MachineStatus;
 
 /// Reasons that are an error of a Machine while a condition that is not met has one of them. Docs: the table of reasons in
 /// `docs/operate.md`.
-pub const ERROR_REASONS: [&str; 33] = [
+pub const ERROR_REASONS: [&str; 34] = [
     "NetworkConfigurationNotFound",
     "StorageClassNotFound",
     "InsufficientResources",
@@ -13,6 +13,7 @@ pub const ERROR_REASONS: [&str; 33] = [
     "ImageImportUnavailable",
     "ImageImportFailed",
     "CloudInitSecretNotFound",
+    "DomainOnAnotherHost",
     "NetworkFailed",
     "VMFailed",
     "NotNormalized",

@@ -14,7 +14,7 @@ use controller_core::triggers::Triggers;
 use kube::runtime::reflector::ObjectRef;
 
 use super::on_host::Job;
-use crate::guard::Guard;
+use crate::guard::{Elsewhere, Guard};
 use crate::hosts::connected::ConnectedHost;
 use crate::hosts::guards::{may_act, spec_pools};
 use crate::hosts::registry::Hosts;
@@ -50,6 +50,8 @@ impl Applier {
     pub(super) fn guard(&self, host: &Arc<ConnectedHost>, machine: &Machine) -> Guard {
         let (hosts, machines) = (self.hosts.clone(), self.caches.machines.clone());
         let (here, uid) = (host.name.clone(), machine.uid().to_owned());
+        // A move of the controller leaves no doubt where the Machine is.
+        let is_left = machine.leaves_host() == Some(&host.name);
         let cached = ObjectRef::new(machine.name()).within(machine.namespace());
         let (pools, objects) = (spec_pools(&self.objects, &host.name), self.objects.clone());
         let elsewhere = move || {
@@ -57,7 +59,11 @@ impl Applier {
             let hint = cached.as_ref().and_then(|cached| cached.binding.as_ref());
             let hint = hint.and_then(|binding| binding.host.as_deref());
             // Between the binding and its arrival in the cache, the cached Machine has no host.
-            hosts.elsewhere(&uid, hint, &here, &objects)
+            let elsewhere = hosts.elsewhere(&uid, hint, &here, &objects);
+            Elsewhere {
+                unknown: elsewhere.unknown.filter(|_| !is_left),
+                ..elsewhere
+            }
         };
         Guard::new(may_act(&self.api, host), elsewhere, pools)
     }

@@ -35,6 +35,7 @@ use on_host::act;
 
 use crate::failure::failed;
 use crate::hosts::connected::ConnectedHost;
+use crate::hosts::guards::of_remains;
 use crate::hosts::tombstones;
 use crate::images::names::base_of;
 use crate::libvirt_host::LibvirtHost;
@@ -69,7 +70,7 @@ impl Applier {
                 self.record_orphan(machine, host, volumes.clone()).await
             }
             Action::RecordKept { host, volumes } => self.record_kept(host, volumes).await,
-            Action::ReleaseKept(kept) => self.release_kept(machine, kept).await,
+            Action::ReleaseKept(kept) => self.release_kept(kept).await,
             Action::RemoveAnnotation(name) => {
                 Ok(Some(remove_annotation(&self.api, machine, name).await?))
             }
@@ -190,11 +191,7 @@ impl Applier {
     }
 
     /// Deletes a kept volume of a former Machine, on whichever host it is, and then its record.
-    async fn release_kept(
-        &self,
-        machine: &Machine,
-        kept: &KeptOnHost,
-    ) -> Result<Option<Written>, Failed> {
+    async fn release_kept(&self, kept: &KeptOnHost) -> Result<Option<Written>, Failed> {
         let KeptOnHost { host, volume } = kept;
         let object = self.objects.get("", host);
         let connected = self.hosts.get(host);
@@ -208,7 +205,14 @@ impl Applier {
             );
             return Err(Failed::new(Remedy::UserAction, message));
         }
-        let guard = self.guard(&connected, machine);
+        // The domain of the present Machine may be on another host: the volume is none of its.
+        let guard = of_remains(
+            &self.api,
+            &self.objects,
+            &self.hosts,
+            &connected,
+            &volume.uid,
+        );
         let removal = Removal::of_kept(volume);
         let slow = &connected.host.slow;
         slow.call(REFRESH, move |host| {

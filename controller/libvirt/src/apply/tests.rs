@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use common::api::left_volumes::KeptVolume;
 use common::api::machine::Image;
-use common::render::libvirt::{PoolVolume, VolumeFormat, VolumeSpec, volume_xml};
+use common::render::libvirt::{PoolVolume, VolumeFormat, VolumeSpec, short_id, volume_xml};
 use controller_core::cache::Cache;
 use controller_core::caches::Caches;
 use controller_core::fixtures;
@@ -281,4 +282,37 @@ async fn a_reset_that_the_host_refuses_is_final_and_one_that_may_succeed_later_i
     }
     let applied = fixture.applier.apply(&machine, &Action::Reset).await;
     applied.unwrap();
+}
+
+/// The volume is of a former Machine, whose domain is nowhere.
+#[tokio::test]
+async fn a_kept_volume_is_deleted_while_the_present_machine_is_on_another_host() {
+    let mut fixture = Fixture::new();
+    let machine = fixture.machine("blue", "one");
+    let on_beta = Snapshot {
+        domains: vec![running_domain(Some(machine.uid()), 1 << 30)],
+        ..Snapshot::default()
+    };
+    let hosts = &fixture.applier.hosts;
+    hosts.connect("beta", FakeLibvirt::new(), Ok(on_beta));
+    let former = "uid-of-the-former-machine";
+    let volume = format!("blue-one-{}.data.qcow2", short_id(former));
+    let mut state = fixture.fake.state();
+    let pool = state.pools.get_mut(POOL).unwrap();
+    pool.volumes.insert(volume.clone(), FakeVolume::default());
+    drop(state);
+    let kept = KeptOnHost {
+        host: "alpha".into(),
+        volume: KeptVolume {
+            machine: "blue/one".into(),
+            uid: former.into(),
+            disk: "data".into(),
+            pool: POOL.into(),
+            volume: volume.clone(),
+            size: None,
+        },
+    };
+    let action = Action::ReleaseKept(kept);
+    fixture.applier.apply(&machine, &action).await.unwrap();
+    assert!(!fixture.has(&volume));
 }

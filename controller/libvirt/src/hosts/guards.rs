@@ -25,7 +25,7 @@ pub(super) fn of_host(
 
 /// The same for what is left of a Machine that is gone: none of its volumes is deleted while another host shows its domain,
 /// which may run there on the same disks. Each host removes its own definition.
-pub(super) fn of_remains(
+pub(crate) fn of_remains(
     api: &GuardedClient,
     objects: &Cache<LibvirtHost>,
     hosts: &Hosts,

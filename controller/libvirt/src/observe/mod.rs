@@ -177,6 +177,10 @@ impl Observer {
         let objects = &self.objects;
         let may_run = view.and_then(|view| self.hosts.may_run_elsewhere(machine, view, objects));
         if let Some(binding) = may_run {
+            if machine.is_deleting() {
+                // A forced deletion leaves a record of this definition, too.
+                observed.elsewhere = vec![host.to_owned()];
+            }
             observed.binding = binding;
         } else if machine.is_deleting() {
             if !has_domain {

@@ -15,6 +15,10 @@ use super::power::POWER_RETRY;
 use super::steps::Steps;
 use crate::observed::{Guest, HostView, Observed};
 
+/// Two LibvirtHosts for one daemon show each of its domains twice, and a command on either of them would end the only guest.
+const ONE_DAEMON: &str =
+    "if both lead to the same libvirtd, delete one of the two LibvirtHosts; else ";
+
 /// Reason of the conditions of such a Machine.
 const ON_ANOTHER_HOST: &str = "DomainOnAnotherHost";
 
@@ -51,16 +55,16 @@ fn several(name: &str, observed: &Observed, view: &HostView, guest: Option<&Gues
     );
     let mut message = match &on[..] {
         [] => format!(
-            "LibvirtHosts {} have a definition of the domain each, and it is off: find out which host it was on last, and remove the definition on the other ({undefine})",
+            "LibvirtHosts {} have a definition of the domain each, and it is off: {ONE_DAEMON}find out which host it was on last, and remove the definition on the other ({undefine})",
             names(&off)
         ),
         [_] => format!(
-            "the guest is on LibvirtHost {}, and a definition of its domain that is off is on {}: remove that there ({undefine})",
+            "the guest is on LibvirtHost {}, and {} still has a definition of its domain, which is off there: remove that one ({undefine})",
             names(&on),
             names(&off)
         ),
         _ => format!(
-            "the guest runs on LibvirtHosts {} at the same time: unless a live migration is under way, end it on one of them at once (`virsh destroy {name}`), and remove the definition there ({undefine})",
+            "the guest runs on LibvirtHosts {} at the same time: {ONE_DAEMON}unless a live migration is under way, end it on one of them at once (`virsh destroy {name}`), and remove the definition there ({undefine})",
             names(&on)
         ),
     };

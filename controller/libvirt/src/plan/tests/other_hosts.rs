@@ -130,6 +130,7 @@ fn of_two_guests_that_run_none_is_touched() {
     assert_eq!(env.machine().status.host.as_deref(), Some("alpha"));
     let text = message(&env, "Ready");
     assert!(text.contains("at the same time"), "{text}");
+    assert!(text.contains("the same libvirtd, delete one"), "{text}");
     assert!(text.contains("virsh destroy default-web"), "{text}");
     let both = [&env.host, &env.other.as_ref().unwrap().0];
     for host in both {
