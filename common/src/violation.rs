@@ -258,16 +258,17 @@ pub enum Reference {
     Namespace,
 }
 
-/// Violations of one object that are kept. Lists in lists multiply: an object of 3 MiB, the most that an API server
-/// reads, could have 600,000, whose texts need more memory than the webhook may use.
-pub(crate) const VIOLATIONS_MAX: usize = 500;
+/// Violations of one object that are kept. Lists in lists multiply: an object of 3 MiB, the most that an API server reads,
+/// could have 600,000, whose texts need more memory than the webhook may use. 64 disks that 11 policies forbid for two
+/// reasons each have 1,408.
+const VIOLATIONS_MAX: usize = 1500;
 
 /// Everything that the rules report about one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
     /// Reasons to refuse the object.
     pub violations: Vec<Violation>,
-    /// Further violations, beyond [`VIOLATIONS_MAX`], which are only counted.
+    /// At least so many further violations, beyond [`VIOLATIONS_MAX`], which are only counted.
     omitted: usize,
     /// Warnings, if it is accepted.
     pub warnings: Vec<Warning>,
@@ -279,32 +280,33 @@ pub struct Findings {
 impl Findings {
     /// Adds a violation. Those after the first [`VIOLATIONS_MAX`] are only counted.
     pub fn deny(&mut self, violation: Violation) {
-        if self.is_full() {
-            self.omitted += 1;
-        } else {
+        if !self.skips() {
             self.violations.push(violation);
         }
     }
 
-    /// Whether further violations are only counted: what is in long lists need not be read further.
-    pub(crate) fn is_full(&self) -> bool {
-        self.violations.len() >= VIOLATIONS_MAX
+    /// Whether what follows in a long list need not be read, because its violations would only be counted. Counts one.
+    pub(crate) fn skips(&mut self) -> bool {
+        let is_full = self.violations.len() >= VIOLATIONS_MAX;
+        self.omitted += usize::from(is_full);
+        is_full
     }
 
-    /// How often [`Self::deny`] was called.
+    /// The number of violations, those included that are only counted.
     pub(crate) fn count(&self) -> usize {
         self.violations.len() + self.omitted
     }
 
-    /// Adds a violation that says how many were only counted. It is new in every review: nobody knows whether the stored
-    /// object has the same.
+    /// Adds a violation that says how many are only counted. Of these nobody knows whether the stored object has the same:
+    /// they count as new in every review.
     pub(crate) fn report_omitted(&mut self) {
         let omitted = std::mem::take(&mut self.omitted);
         if omitted > 0 {
-            let detail =
-                format!("faults that are not listed: {omitted}; correct the listed ones first");
-            self.violations
-                .push(Violation::new("spec", Code::TooMany, Kind::TooMany, detail));
+            let detail = format!(
+                "further faults, which are not listed: {omitted} or more; correct the listed ones first"
+            );
+            let fault = Violation::new("spec", Code::TooMany, Kind::TooMany, detail);
+            self.violations.push(fault);
         }
     }
 
@@ -411,6 +413,41 @@ mod tests {
             violation.to_string(),
             "spec.template: Not found: \"smal\": known templates: small [TemplateNotFound]"
         );
+    }
+
+    fn with_faults(count: usize) -> Findings {
+        let mut findings = Findings::default();
+        for number in 0..count {
+            let (code, kind) = (Code::TemplateNotFound, Kind::NotFound);
+            findings.deny(Violation::new("spec", code, kind, number.to_string()));
+        }
+        findings
+    }
+
+    #[test]
+    fn an_answer_lists_some_faults_and_says_that_there_are_more() {
+        for (count, last) in [
+            (VIOLATIONS_MAX, "1499 [TemplateNotFound]"),
+            (VIOLATIONS_MAX + 7, "not listed: 7 or more;"),
+        ] {
+            let mut findings = with_faults(count);
+            assert_eq!(findings.count(), count);
+            findings.report_omitted();
+            assert!(findings.violations.len() <= VIOLATIONS_MAX + 1);
+            let shown = findings.violations.last().unwrap().to_string();
+            assert!(shown.contains(last), "{shown}");
+        }
+    }
+
+    /// Many faults that the stored object has, too, are no reason to refuse; one of which nobody knows it is.
+    #[test]
+    fn faults_that_are_only_counted_are_new() {
+        for (count, is_accepted) in [(VIOLATIONS_MAX, true), (VIOLATIONS_MAX + 1, false)] {
+            let mut findings = with_faults(count);
+            findings.dedupe();
+            findings.ratchet(|_| true);
+            assert_eq!(findings.accepted(), is_accepted, "{count}");
+        }
     }
 
     #[test]

@@ -191,6 +191,8 @@ struct VolumeState {
     phase: Option<String>,
     #[serde(deserialize_with = "or_absent")]
     progress: Option<String>,
+    #[serde(deserialize_with = "or_absent")]
+    capacity: Option<String>,
 }
 
 impl Status {
@@ -205,6 +207,12 @@ impl Status {
         };
         let incomplete = self.volumes.iter().filter(is_incomplete);
         incomplete.map(|volume| volume.name.clone()).collect()
+    }
+
+    /// Names of the disks whose volume exists, as far as the controller has reported: only then it has a capacity.
+    pub(super) fn made_volumes(&self) -> Vec<String> {
+        let made = self.volumes.iter().filter(|it| it.capacity.is_some());
+        made.map(|volume| volume.name.clone()).collect()
     }
 
     /// Names of the disks that left the spec and whose volumes are kept on the libvirt host.

@@ -154,7 +154,7 @@ impl Terms<'_> {
     }
 
     fn node_requirement(&mut self, requirement: &NodeRequirement, at: &Location) {
-        if self.findings.is_full() {
+        if self.findings.skips() {
             return;
         }
         let NodeRequirement {
@@ -274,8 +274,8 @@ impl Terms<'_> {
         let at = at.clone().member("topologyKey");
         let fault = Violation::new(at, self.code, Kind::Duplicate, detail).text(key);
         // The index of the other constraint changes with the order of the list.
-        self.findings
-            .deny(fault.known_as("another constraint is the same"));
+        let identity = format!("another constraint has {key} with {}", action.as_str());
+        self.findings.deny(fault.known_as(identity));
     }
 
     fn weight(&mut self, weight: Option<i64>, at: &Location) {
@@ -302,7 +302,7 @@ impl Terms<'_> {
         );
         let list = at.member("matchExpressions");
         for (index, requirement) in selector.match_expressions.iter().flatten().enumerate() {
-            if self.findings.is_full() {
+            if self.findings.skips() {
                 return;
             }
             form::requirement(requirement, &item(&list, index), self.code, self.findings);

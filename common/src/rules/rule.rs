@@ -339,6 +339,8 @@ pub(crate) struct Update<'a> {
     pub(crate) backend: Backend,
     /// Names of the disks whose image is not yet in their volume.
     pub(crate) incomplete_imports: &'a [String],
+    /// Names of the disks whose volume exists, as far as the controller has reported.
+    pub(crate) made_volumes: &'a [String],
     /// What the annotation `discard-state` of the new object names; empty without it.
     pub(crate) discarded_state: &'a str,
     /// Whether the machine runs and is to keep running.

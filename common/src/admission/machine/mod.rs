@@ -42,8 +42,15 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
     let object = Object::decode(request.object, &mut findings);
     let old = request.old.map(Old::decode);
     let stage = request.stage;
+    let restored = || {
+        let is_new = old.is_none();
+        is_new.then(|| object.matching_block()).flatten()
+    };
     let stored_backend = old.as_ref().and_then(Old::backend);
-    let (_, backend) = backends(&object.spec, stored_backend, None, settings);
+    // Reading the block costs time, and most objects name no target.
+    let names_target = object.metadata.migration_target().is_some();
+    let of_backup = names_target.then(restored).flatten();
+    let (_, backend) = backends(&object.spec, stored_backend, of_backup.as_ref(), settings);
     // A move to another backend is refused as such.
     let backend = stored_backend.unwrap_or(backend);
     let migration = migration_request(request.namespace, &object, old.as_ref(), backend, catalog);
@@ -72,11 +79,7 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
             block: None,
         };
     }
-    let restored = if old.is_none() {
-        object.matching_block()
-    } else {
-        None
-    };
+    let restored = restored();
     let Resolution { block, kept, notes } = resolve(
         &object,
         old.as_ref(),

@@ -90,6 +90,7 @@ fn check_update(
     findings: &mut Findings,
 ) -> Vec<Warning> {
     let incomplete_imports = old.object.status.incomplete_imports();
+    let made_volumes = old.object.status.made_volumes();
     let is_on_kubevirt = reviewed.backend == Backend::Kubevirt;
     let kubevirt = is_on_kubevirt.then(|| catalog.kubevirt()).flatten();
     let update = Update {
@@ -100,6 +101,7 @@ fn check_update(
         pins: reviewed.pins,
         backend: reviewed.backend,
         incomplete_imports: &incomplete_imports,
+        made_volumes: &made_volumes,
         discarded_state: reviewed.object.metadata.discarded_state(),
         runs: rules::machine::keeps_running(old_block, reviewed.merged),
         kubevirt: kubevirt.as_deref(),

@@ -154,7 +154,8 @@ impl<'t> Entries<'t> {
         let detail = format!("is also {}; {why}; remove one of the two", first.field());
         let fault = Violation::new(at.clone(), Code::DuplicateOffer, Kind::Duplicate, detail);
         // The index of the other entry changes with the order of the list.
-        findings.deny(fault.text(text).known_as("another entry is the same"));
+        let identity = format!("another entry is {text}");
+        findings.deny(fault.text(text).known_as(identity));
     }
 }
 

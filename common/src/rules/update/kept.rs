@@ -30,10 +30,9 @@ fn kept_disks(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
                 format!("kubectl delete pvc -n {namespace} {claim}")
             }
             // The annotation would delete the volume of a former Machine of the name.
-            Backend::Libvirt if update.incomplete_imports.contains(name) => {
+            Backend::Libvirt if !update.made_volumes.contains(name) => {
                 let text = format!(
-                    "{path}: '{name}' ({size}) leaves the spec before it had a volume; if one is made meanwhile, it is kept, and deleted once status.keptVolumes lists it and the annotation {annotation} names '{name}'",
-                    annotation = names::ANNOTATION_RELEASE_VOLUME
+                    "{path}: '{name}' ({size}) leaves the spec, and status.volumes has no volume of it; one that is made meanwhile is kept, and status.keptVolumes lists it"
                 );
                 findings.warn(Code::DiskKept, &text);
                 continue;
