@@ -68,7 +68,7 @@ fn a_guest_that_was_migrated_with_virsh_is_on_the_other_host_and_the_old_definit
     let text = message(&env, "Ready");
     for part in [
         "the guest is on LibvirtHost 'beta'",
-        "off is on 'alpha'",
+        "'alpha' still has a definition of its domain",
         UNDEFINE,
     ] {
         assert!(text.contains(part), "{text}");
