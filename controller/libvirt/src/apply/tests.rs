@@ -297,10 +297,11 @@ async fn a_kept_volume_is_deleted_while_the_present_machine_is_on_another_host()
     hosts.connect("beta", FakeLibvirt::new(), Ok(on_beta));
     let former = "uid-of-the-former-machine";
     let volume = format!("blue-one-{}.data.qcow2", short_id(former));
-    let mut state = fixture.fake.state();
-    let pool = state.pools.get_mut(POOL).unwrap();
-    pool.volumes.insert(volume.clone(), FakeVolume::default());
-    drop(state);
+    {
+        let mut state = fixture.fake.state();
+        let pool = state.pools.get_mut(POOL).unwrap();
+        pool.volumes.insert(volume.clone(), FakeVolume::default());
+    }
     let kept = KeptOnHost {
         host: "alpha".into(),
         volume: KeptVolume {
