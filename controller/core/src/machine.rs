@@ -169,8 +169,8 @@ impl Machine {
 
     /// Whether the annotation `discard-state` has no effect any more: nothing that it names is kept by the block.
     pub fn has_discarded_state(&self) -> bool {
-        let named = self.annotation(names::ANNOTATION_DISCARD_STATE);
-        let Some((named, block)) = named.zip(self.desired()) else {
+        let annotation = names::ANNOTATION_DISCARD_STATE;
+        let Some((_, block)) = self.annotation(annotation).zip(self.desired()) else {
             return false;
         };
         let is_kept = |name: &str| match name {
@@ -181,7 +181,7 @@ impl Machine {
             "tpm" => block.tpm.is_some_and(|tpm| tpm.persistent),
             _ => false,
         };
-        !named.split(',').any(|name| is_kept(name.trim()))
+        !self.named_in(annotation).any(is_kept)
     }
 }
 

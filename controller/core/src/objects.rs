@@ -91,6 +91,12 @@ pub trait Meta: kube::Resource<DynamicType = ()> {
             .map(String::as_str)
     }
 
+    /// The names in an annotation that has a list of them, separated by commas.
+    fn named_in(&self, annotation: &str) -> impl Iterator<Item = &str> {
+        let named = self.annotation(annotation).into_iter();
+        named.flat_map(|it| it.split(',')).map(str::trim)
+    }
+
     /// Whether the object was deleted; finalizers may still keep it.
     fn is_deleting(&self) -> bool {
         self.meta().deletion_timestamp.is_some()

@@ -42,11 +42,7 @@ pub(super) fn is_lost(machine: &Machine, volume: &Volume<'_>, observed: &Observe
 
 /// The disks that the user wants to be recreated.
 pub(super) fn recreated(machine: &Machine) -> impl Iterator<Item = &str> {
-    let named = machine.annotation(names::ANNOTATION_RECREATE_VOLUME);
-    named
-        .into_iter()
-        .flat_map(|it| it.split(','))
-        .map(str::trim)
+    machine.named_in(names::ANNOTATION_RECREATE_VOLUME)
 }
 
 /// The condition of a disk whose claim is lost.

@@ -55,11 +55,10 @@ fn is_released(host: &LibvirtHost, volume: &KeptVolume) -> bool {
 
 /// The kept volumes that the annotation names.
 fn released(host: &LibvirtHost) -> impl Iterator<Item = &KeptVolume> {
-    let named = host.annotation(names::ANNOTATION_RELEASE_VOLUME);
-    let named: Vec<_> = named.into_iter().flat_map(|it| it.split(',')).collect();
     let kept = host.status.kept_volumes.iter();
-    kept.filter(move |kept| {
-        let mut named = named.iter().filter_map(|it| it.trim().split_once('/'));
+    kept.filter(|kept| {
+        let named = host.named_in(names::ANNOTATION_RELEASE_VOLUME);
+        let mut named = named.filter_map(|it| it.split_once('/'));
         named.any(|(pool, volume)| kept.pool == pool && kept.volume == volume)
     })
 }

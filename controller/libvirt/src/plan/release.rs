@@ -38,20 +38,18 @@ pub(super) fn kept_records(
     let former = former.filter(|old| !is_desired(old));
     // A volume that cannot be seen may be there: its pool cannot be read, or the file system of the pool is not mounted.
     let is_gone = |old: &VolumeRecord| {
-        let is_released = is_named(machine, names::ANNOTATION_RELEASE_VOLUME, &old.disk);
         let has_another = desired.iter().any(|kept| kept.disk == old.disk);
-        is_absent(view, &old.pool, &old.volume) && (is_released || has_another)
+        is_absent(view, &old.pool, &old.volume) && (is_released(machine, &old.disk) || has_another)
     };
     let former = former.filter(|old| !is_gone(old));
     let former = former.map(|old| unless_removed(machine, block, &view.spec, old));
     desired.iter().cloned().chain(former).collect()
 }
 
-/// Whether an annotation names a disk. It has names of disks, separated by commas.
-pub(super) fn is_named(machine: &Machine, annotation: &str, disk: &str) -> bool {
-    let named = machine.annotation(annotation).into_iter();
-    let mut named = named.flat_map(|named| named.split(','));
-    named.any(|name| name.trim() == disk)
+/// Whether the annotation `release-volume` names a disk.
+fn is_released(machine: &Machine, disk: &str) -> bool {
+    let mut named = machine.named_in(names::ANNOTATION_RELEASE_VOLUME);
+    named.any(|name| name == disk)
 }
 
 /// Whether the pool of a volume can be read and does not have it.
@@ -95,7 +93,7 @@ pub(super) fn releases(
     let own = Own::of(machine, block, view);
     if own.is_empty() {
         let of_former = of_former.iter();
-        let of_former = of_former.filter(|kept| is_named(machine, annotation, &kept.volume.disk));
+        let of_former = of_former.filter(|kept| is_released(machine, &kept.volume.disk));
         let of_former: Vec<_> = of_former.cloned().map(Action::ReleaseKept).collect();
         // The Machine's own volume may be in a pool that cannot be read.
         let may_hide = !view.unreadable_pools.is_empty();
@@ -124,15 +122,13 @@ struct Own<'a> {
 
 impl<'a> Own<'a> {
     fn of(machine: &'a Machine, block: &Normalized, view: &HostView) -> Self {
-        let is_released = |disk: &str| {
-            is_named(machine, names::ANNOTATION_RELEASE_VOLUME, disk) && !has_disk(block, disk)
-        };
+        let is_left = |disk: &str| is_released(machine, disk) && !has_disk(block, disk);
         let is_own =
-            |name: &str| is_disk_of(name, machine.uid()) && disk_of(name).is_some_and(is_released);
+            |name: &str| is_disk_of(name, machine.uid()) && disk_of(name).is_some_and(is_left);
         let guest = view.guest.as_ref();
         let metadata = guest.and_then(|guest| guest.metadata.as_ref());
         let recorded = metadata.into_iter().flat_map(|metadata| &metadata.volumes);
-        let recorded = recorded.filter(|old| is_released(&old.disk));
+        let recorded = recorded.filter(|old| is_left(&old.disk));
         let shown = view.volumes.keys().filter(|(_, name)| is_own(name));
         let listed = machine.status.kept_volumes.iter();
         let listed = listed.map(|known| known.claim_name.as_str());
@@ -180,10 +176,10 @@ pub(super) fn kept_volumes(
     block: &Normalized,
     view: &HostView,
 ) -> Vec<VolumeStatus> {
-    let is_released = |disk: &str| is_named(machine, names::ANNOTATION_RELEASE_VOLUME, disk);
     let is_of_disk = |pool: &str, name: &str| {
         is_disk_of(name, machine.uid())
-            && (is_whole(view, pool, name) || disk_of(name).is_some_and(is_released))
+            && (is_whole(view, pool, name)
+                || disk_of(name).is_some_and(|disk| is_released(machine, disk)))
     };
     let ours = view.volumes.iter();
     let ours = ours.filter(|((pool, name), _)| is_of_disk(pool, name));
@@ -205,7 +201,7 @@ pub(super) fn kept_volumes(
     let known = machine.status.kept_volumes.iter();
     let known = known.filter(|known| !has_disk(block, &known.name));
     let known: Vec<_> = known
-        .filter(|known| is_hidden || is_released(&known.name))
+        .filter(|known| is_hidden || is_released(machine, &known.name))
         .filter(|known| kept.iter().all(|kept| kept.claim_name != known.claim_name))
         .cloned()
         .collect();

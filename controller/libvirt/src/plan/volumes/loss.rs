@@ -19,7 +19,6 @@ use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
 use super::super::action::Action;
-use super::super::release::is_named;
 use super::collected::Volumes;
 use crate::images::names::disk_of;
 use crate::observed::HostView;
@@ -72,7 +71,8 @@ fn reported<'m>(machine: &'m Machine, disk: &NormalizedDisk) -> Option<&'m Volum
 
 /// Whether the user wants this disk to be recreated if it is lost.
 pub(super) fn is_to_be_recreated(machine: &Machine, disk: &NormalizedDisk) -> bool {
-    is_named(machine, names::ANNOTATION_RECREATE_VOLUME, &disk.name)
+    let mut named = machine.named_in(names::ANNOTATION_RECREATE_VOLUME);
+    named.any(|name| name == disk.name)
 }
 
 impl Lost {
