@@ -96,13 +96,16 @@ impl Hosts {
         here: &str,
         objects: &Cache<LibvirtHost>,
     ) -> Elsewhere {
-        let bound = self.host_of(uid, hint).filter(|other| other != here);
-        let others = self.other_domains(uid, here).into_iter();
+        let shown = self.shown(uid);
+        let others = shown.iter().filter(|it| it.host != here);
+        let defined = others.map(|it| it.host.clone()).collect();
+        let chosen = Location::choose(shown, hint).map(|it| it.host);
+        let bound = self.shown_or_known(chosen, uid, hint);
         let named = hint.filter(|named| *named != here);
         let named = named.filter(|named| self.why_unknown(named, objects).is_some());
         Elsewhere {
-            bound,
-            defined: others.map(|it| it.host).collect(),
+            bound: bound.filter(|other| other != here),
+            defined,
             unknown: named.map(ToOwned::to_owned),
         }
     }

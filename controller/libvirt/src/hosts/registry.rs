@@ -129,6 +129,16 @@ impl Hosts {
     /// second guest with the same identity.
     pub(crate) fn host_of(&self, uid: &str, hint: Option<&str>) -> Option<String> {
         let shown = self.location(uid, hint).map(|it| it.host);
+        self.shown_or_known(shown, uid, hint)
+    }
+
+    /// As [`Self::host_of`], of a Machine whose domain is on the host `shown`.
+    pub(super) fn shown_or_known(
+        &self,
+        shown: Option<String>,
+        uid: &str,
+        hint: Option<&str>,
+    ) -> Option<String> {
         shown.or_else(|| {
             let reserved = self.reserved().get(uid).map(|(host, _)| host.clone());
             let reserved = reserved.filter(|name| self.get(name).is_some());
