@@ -102,8 +102,8 @@ pub(crate) async fn a_frozen_leader_overwrites_nothing_of_the_next_one(cluster: 
         .await
         .unwrap();
         // What it had handed to its connection is answered by the time that the next leader has written as often.
-        let told = cluster.lab.log_position().await.unwrap();
-        until_writes(cluster, told, FOLLOWING, |pod| pod != leader).await;
+        let in_flight = cluster.lab.log_position().await.unwrap();
+        until_writes(cluster, in_flight, FOLLOWING, |pod| pod != leader).await;
         let known = cluster.lab.log_position().await.unwrap();
         until_writes(cluster, known, FOLLOWING, |pod| pod != leader).await;
         is_over.store(true, Ordering::Relaxed);

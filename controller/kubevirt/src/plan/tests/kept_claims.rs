@@ -80,7 +80,7 @@ fn a_kept_claim_is_not_adopted_while_others_use_it() {
         environment.settle();
         assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
         assert!(is_adopted(&environment));
-        // The guest keeps the claim, whoever comes later.
+        // A guest that has the claim is not ended because of a user that comes later.
         let later = self::user(UserKind::Pod, "backup", "Running");
         environment.claim_users.push(later);
         environment.settle();
