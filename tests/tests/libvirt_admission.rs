@@ -186,6 +186,8 @@ async fn an_invalid_host_is_refused_before_it_is_stored() {
          * spec.uri: Invalid value: \"qemu+ssh://hv1/system?command=/bin/sh\": has the parameter 'command'; \
          parameters can name a program that the controller would run, so none is allowed; write it as \
          'qemu+ssh://hv1/system' [InvalidHostUri]\n\
+         * spec.credentialsSecretRef: Required value: name the Secret with ssh-privatekey and known_hosts \
+         [CredentialsRequired]\n\
          * spec.overcommit.cpu: Invalid value: \"0\": must be a positive decimal number such as '1.5', \
          of at most three digits before and after the point, or left out for the default [InvalidFactor]\n\
          * spec.networks[0].vlans: Forbidden: a plain bridge can be in one VLAN only, and the list has 2; \
