@@ -89,6 +89,9 @@ pub const ANNOTATION_RELEASE_VOLUME: &str = "machine.vitistack.io/release-volume
 /// Annotation, written by users: names of disks, separated by commas. The controller creates the claims or volumes of these
 /// disks again if they were lost, and removes the annotation.
 pub const ANNOTATION_RECREATE_VOLUME: &str = "machine.vitistack.io/recreate-volume";
+/// Annotation of a LibvirtHost, written by administrators: UUIDs of hosts, separated by commas. Confirms that the LibvirtHost
+/// leads to one of them from now on, and that no guest runs on the former host any more. The controller leaves it there.
+pub const ANNOTATION_ACCEPT_HOST: &str = "machine.vitistack.io/accept-host";
 /// Annotation, written by users: `efi`, `tpm` or both, separated by commas. Confirms that the EFI variables or the content
 /// of the TPM may be discarded by a change of the spec. The controller removes the annotation after the change.
 pub const ANNOTATION_DISCARD_STATE: &str = "machine.vitistack.io/discard-state";

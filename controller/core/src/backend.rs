@@ -74,8 +74,8 @@ pub trait Act: fmt::Display + Clone + Send + Sync {
     /// the effect right before it.
     fn effect(&self) -> Option<Effect>;
 
-    /// Whether the action only switches the guest on or off. Such actions are carried out even if another action of the
-    /// plan was refused.
+    /// Whether the action only switches the guest on or off, or resets it. Such actions are carried out even if another
+    /// action of the plan was refused.
     fn is_power_action(&self) -> bool;
 }
 

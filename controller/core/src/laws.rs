@@ -141,13 +141,13 @@ struct Passed {
     asks_again: bool,
 }
 
-/// Carries a plan out as [`reconcile`](crate::reconcile) does. What is refused is in the status afterwards.
-fn pass<E: Environment>(environment: &mut E) -> Passed {
-    let mut passed = Passed::default();
-    let Some(mut planned) = plan(environment) else {
-        return passed;
-    };
-    let refused = planned.steps().find_map(|step| {
+/// Carries out the steps of a plan up to the first one that is refused.
+fn carry_out<E: Environment>(
+    environment: &mut E,
+    plan: &PlanOf<E>,
+    passed: &mut Passed,
+) -> Option<Refusal> {
+    plan.steps().find_map(|step| {
         if environment.step(&step).is_ok() {
             passed.changes.push(step.to_string());
             return None;
@@ -161,13 +161,26 @@ fn pass<E: Environment>(environment: &mut E) -> Passed {
             reason: None,
             message: format!("refused: {step}"),
         })
-    });
-    if refused.is_some() {
+    })
+}
+
+/// Carries a plan out as [`reconcile`](crate::reconcile) does. What is refused is in the status afterwards.
+fn pass<E: Environment>(environment: &mut E) -> Passed {
+    let mut passed = Passed::default();
+    let Some(mut planned) = plan(environment) else {
+        return passed;
+    };
+    if let Some(refused) = carry_out(environment, &planned, &mut passed) {
         passed.asks_again = true;
-        let Some(replanned) = plan_after(environment, refused.as_ref()) else {
+        let Some(replanned) = plan_after(environment, Some(&refused)) else {
             return passed;
         };
-        planned = replanned;
+        planned = reconcile::after_refusal(replanned);
+        if let Some(not_switched) = carry_out(environment, &planned, &mut passed)
+            && let Some(replanned) = plan_after(environment, Some(&not_switched))
+        {
+            planned = replanned;
+        }
     }
     passed.asks_again |= planned.requeue_after.is_some();
     if let Some(status) = planned.status

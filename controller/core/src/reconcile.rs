@@ -24,7 +24,7 @@ use time::OffsetDateTime;
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
-use crate::backend::{Act as _, Backend, Failed, Growth};
+use crate::backend::{Act, Backend, Failed, Growth};
 use crate::caches::Caches;
 use crate::client::{GuardedClient, Remedy};
 use crate::deletion;
@@ -262,6 +262,14 @@ pub fn plan<B: Backend>(
     Plan { finalizer, ..plan }
 }
 
+/// What is carried out of a plan after an action was refused. The rest waits for that action, but the guest can still be
+/// switched on and off.
+pub(crate) fn after_refusal<A: Act>(mut plan: Plan<A>) -> Plan<A> {
+    plan.actions.retain(A::is_power_action);
+    plan.finalizer = None;
+    plan
+}
+
 async fn pass<B: Backend>(
     backend: &B,
     mut machine: Machine,
@@ -312,10 +320,7 @@ async fn pass<B: Backend>(
         Err(failure) => {
             if failure.is_reported(&machine, context) {
                 metrics::refused();
-                let mut replanned = plan(&machine, Some(&failure.refusal()));
-                // The rest of the plan waits for the refused action, but the guest can still be switched on and off.
-                replanned.actions.retain(B::Action::is_power_action);
-                replanned.finalizer = None;
+                let mut replanned = after_refusal(plan(&machine, Some(&failure.refusal())));
                 let switched = carry_out(backend, &mut machine, &replanned, &plan, context).await;
                 if let Err(not_switched) = &switched {
                     // That the guest was not switched matters more than what failed before.
@@ -355,7 +360,12 @@ async fn carry_out<B: Backend>(
                     result
                 } else {
                     if let Some(refusal) = B::unanswered(action) {
-                        report(machine, &replan(machine, Some(&refusal)), context).await;
+                        let mut so_far = replan(machine, Some(&refusal));
+                        if let Some(status) = &mut so_far.status {
+                            // The reset is a later action.
+                            status.last_reset.clone_from(&machine.status.last_reset);
+                        }
+                        report(machine, &so_far, context).await;
                     }
                     applied.await
                 };

@@ -3,10 +3,10 @@
 //! ```text
 //! new request ─▶ the guest runs ─▶ it is reset ─▶ status: Done
 //!          └──▶ it does not, or the backend does not reset guests ─▶ status: Refused
-//!          └──▶ another failure, of the reset or of an action before it ─▶ status as before: it is tried again
+//!          └──▶ the reset fails for another reason ─▶ status as before: the next pass tries it again
 //! ```
-//! A backend resets the guest in the last action of a plan, so that the status is written right after it. So nothing was
-//! reset if any action was refused.
+//! A backend resets the guest in the last action of a plan, so that the status is written right after it. It is a power action:
+//! a guest that hangs does not wait for a volume that cannot be made.
 //!
 //! No backend records that a guest was reset, so the request is in the status only afterwards: a controller that is
 //! killed in between resets the guest a second time.
@@ -43,10 +43,11 @@ pub fn reset(machine: &Machine, runs: bool, refusal: Option<&Refusal>) -> Reset 
             is_due: false,
         };
     };
+    let refusal = refusal.filter(|it| it.subject == Subject::Reset);
     if refusal.is_some_and(|it| !is_final(it)) {
         return Reset {
             last: machine.status.last_reset.clone(),
-            is_due: runs,
+            is_due: false,
         };
     }
     let refused = refusal.map(|it| it.message.clone());
@@ -122,20 +123,20 @@ mod tests {
             result: Some(ResetResult::Done),
             message: None,
         });
-        // The reset itself failed, or an action before it.
-        for subject in [Subject::Reset, Subject::Storage] {
-            let busy = Refusal {
-                subject,
-                reason: None,
-                message: "busy".to_owned(),
-            };
-            let Reset { last, is_due } = reset(&machine, true, Some(&busy));
-            assert!(is_due);
-            assert_eq!(last, machine.status.last_reset, "{subject:?}");
-            machine.status.last_reset = last;
+        let busy = |subject| Refusal {
+            subject,
+            reason: None,
+            message: "busy".to_owned(),
+        };
+        let failed = reset(&machine, true, Some(&busy(Subject::Reset)));
+        assert!(!failed.is_due, "not in the same pass");
+        assert_eq!(failed.last, machine.status.last_reset);
+        machine.status.last_reset = failed.last;
+        // Nor does it wait for another action that was refused.
+        for refusal in [None, Some(&busy(Subject::Storage))] {
+            let next = reset(&machine, true, refusal);
+            assert!(next.is_due);
+            assert_eq!(next.last.unwrap().request, "hangs again");
         }
-        let next = reset(&machine, true, None);
-        assert!(next.is_due);
-        assert_eq!(next.last.unwrap().request, "hangs again");
     }
 }

@@ -211,6 +211,13 @@ impl Libvirt {
         self.wait_until_served().await
     }
 
+    /// Starts the daemon again as the one of a host with this UUID.
+    pub async fn start_again_as(&mut self, host_uuid: &str) -> Result<()> {
+        let configuration = format!("{LIBVIRTD}host_uuid = \"{host_uuid}\"\n");
+        self.folder.write("etc/libvirtd.conf", &configuration)?;
+        self.start_again().await
+    }
+
     /// Freezes the daemon with SIGSTOP: its sockets accept connections, but it does not answer.
     pub fn freeze(&self) -> Result<()> {
         self.signal(Signal::STOP)

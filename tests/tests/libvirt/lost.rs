@@ -93,6 +93,64 @@ async fn a_deletion_waits_until_a_deleted_libvirt_host_is_created_again_even_if_
     assert!(env.domains().await.is_empty());
 }
 
+/// Behind the same URI may be another host that has the same storage and no domain of the Machine, whose guest still runs.
+#[tokio::test]
+async fn another_host_behind_the_uri_gets_no_guest_until_it_is_confirmed() {
+    const FORMER: &str = "5b5f0c1e-8a53-4a1f-9d59-0f6d2b6f7a01";
+    const OTHER: &str = "c2a4c0de-1f7b-4c7e-8d8e-6a3b9e5d4f02";
+    let Some(mut env) = Environment::new().await else {
+        return;
+    };
+    env.libvirt.start_again_as(FORMER).await.unwrap();
+    let hosts = env.lab.objects(HOST, "");
+    let is_host = |uuid: &'static str| move |host: &Value| host["status"]["hostUUID"] == uuid;
+    let recorded = "to be recorded by its UUID";
+    hosts
+        .until("here", recorded, is_host(FORMER))
+        .await
+        .unwrap();
+    env.apply("web", &spec()).await;
+    env.until_booted("web").await;
+    let (domain, volumes) = (env.domain("web").await, env.files());
+
+    env.libvirt.kill();
+    for definition in ["etc/qemu", "run/qemu"] {
+        let file = env.libvirt.path(&format!("{definition}/{domain}.xml"));
+        fs::remove_file(file).unwrap();
+    }
+    // Those of the network cards.
+    let filters = env.libvirt.path("run/nwfilter-binding");
+    fs::remove_dir_all(filters).unwrap();
+    env.libvirt.start_again_as(OTHER).await.unwrap();
+    let confirm = format!(
+        "kubectl annotate libvirthost here machine.vitistack.io/accept-host={OTHER} --overwrite"
+    );
+    let names_the_fix =
+        |object: &Value| condition_message(object, "Ready").is_some_and(|it| it.contains(&confirm));
+    env.until("web", "to wait for the former host", names_the_fix)
+        .await;
+    let host = hosts.until("here", "to name the fix", names_the_fix);
+    let host = host.await.unwrap();
+    assert_eq!(host["status"]["hostUUID"], FORMER);
+    // A controller that knows the status alone does not use it either. The second Machine shows that it makes passes.
+    env.controller.start_again().unwrap();
+    env.apply("second", &spec()).await;
+    env.until("second", "to wait for the former host", names_the_fix)
+        .await;
+    env.until("web", "to wait for the former host", names_the_fix)
+        .await;
+    assert!(env.domains().await.is_empty());
+    assert_eq!(env.files(), volumes);
+
+    env.libvirt.kill_guest(&domain).await.unwrap();
+    let accept = json!({"metadata": {"annotations": {"machine.vitistack.io/accept-host": OTHER}}});
+    hosts.merge("here", &accept).await.unwrap();
+    hosts.until("here", recorded, is_host(OTHER)).await.unwrap();
+    // The guest counts its boots on its disk.
+    env.until_report("web", "the second boot", |it| it.boots == 2)
+        .await;
+}
+
 /// After a restart of its host a pool is an empty folder until somebody mounts its file system.
 #[tokio::test]
 async fn a_disk_is_not_made_again_while_the_file_system_of_its_pool_is_not_mounted() {

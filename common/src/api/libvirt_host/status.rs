@@ -47,6 +47,16 @@ pub struct LibvirtHostStatus {
     )]
     #[schemars(length(max = bounds::NAME_MAX))]
     pub hypervisor_version: Option<String>,
+    /// UUID of the host, as virsh capabilities prints it. While it has domains of Machines, a host with another UUID that has
+    /// none of them is not used, unless the annotation machine.vitistack.io/accept-host has its UUID.
+    #[serde(
+        rename = "hostUUID",
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(length(max = bounds::NAME_MAX))]
+    pub host_uuid: Option<String>,
     /// Machine types that the host can run, with their QEMU names, at most 512.
     #[serde(
         default,
@@ -200,6 +210,7 @@ mod tests {
             }],
             "observedGeneration": 3,
             "libvirtVersion": "9.0.0",
+            "hostUUID": "00000000-0000-0000-0000-00000000000a",
             "capacity": resources,
             "allocated": resources,
             "lastSeenTime": "2026-11-28T09:00:00Z",

@@ -41,7 +41,7 @@ rules! {
     }
     "libvirthosts" Check::Host(host_changed), on HOSTS, Update {
         Warn HostMoved = "The URI of an existing LibvirtHost names another host."
-            because "Machines that are bound to the LibvirtHost have their disks on the old one; on another host they would not be found."
+            because "Machines that are bound to the LibvirtHost have their guests and disks on the old one. They wait until the URI leads back to it, or until an administrator confirms the other host."
             fix "Nothing, if it is the same host by another name; else register the other host under a name of its own."
             crd Nothing,
     }
@@ -234,7 +234,7 @@ fn host_changed(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Find
     let before = old.and_then(|old| old.uri.as_deref()?.parse().ok());
     if let Some(before) = before.filter(|before: &HostUri| before.host() != uri.host()) {
         let text = format!(
-            "{path}: changes from {before} to {uri}; Machines that are bound to this LibvirtHost have their disks on the old one"
+            "{path}: changes from {before} to {uri}; Machines that are bound to this LibvirtHost wait if that is not the host with their guests and disks"
         );
         findings.warn(Code::HostMoved, &text);
     }

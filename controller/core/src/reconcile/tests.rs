@@ -11,12 +11,12 @@ use tokio::sync::watch;
 use tokio::time::advance;
 
 use super::*;
-use crate::backend::Act;
 use crate::deletion::{Stage, Teardown};
 use crate::events::events;
 use crate::fixtures;
 use crate::lease::LeaseGuard;
 use crate::preconditions::Effect;
+use crate::reset::reset;
 use common::api::status::MachineStatus;
 
 mod failures;
@@ -136,7 +136,10 @@ impl Backend for Scripted {
             status
         });
         let is_new = machine.status.conditions.is_empty();
-        let status = status.or_else(|| is_new.then(|| fixtures::ready("True", "Running")));
+        let mut status = status.or_else(|| is_new.then(|| fixtures::ready("True", "Running")));
+        if let Some(status) = &mut status {
+            status.last_reset = reset(machine, true, refusal).last;
+        }
         let is_permitted = |step: &&Step| growth == Growth::Permitted || step.is_power_action;
         Plan {
             actions: steps.iter().filter(is_permitted).cloned().collect(),

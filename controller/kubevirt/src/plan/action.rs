@@ -248,7 +248,7 @@ impl Act for Action {
     }
 
     fn is_power_action(&self) -> bool {
-        matches!(self, Self::SetRunStrategy { .. })
+        matches!(self, Self::SetRunStrategy { .. } | Self::ResetGuest { .. })
     }
 
     fn subject(&self) -> Subject {

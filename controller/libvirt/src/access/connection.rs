@@ -26,6 +26,9 @@ pub(crate) trait Connection: Send {
     /// Whether the connection can be used, as far as is known without a call to the host.
     fn alive(&mut self) -> bool;
 
+    /// The UUID of the host, if its driver has one. Without one in its firmware or configuration, a daemon makes one up when it
+    /// starts.
+    fn host_uuid(&mut self) -> Result<Option<Uuid>>;
     /// Versions, capacity and capabilities of the host.
     fn info(&mut self) -> Result<HostInfo>;
     /// Storage pools, the inactive ones too.

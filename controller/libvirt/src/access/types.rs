@@ -21,6 +21,8 @@ pub(crate) struct HostInfo {
     pub libvirt_version: String,
     /// Version of QEMU with which the host starts guests, such as `7.2.0`.
     pub hypervisor_version: String,
+    /// Its UUID, as [`Connection::host_uuid`](super::Connection::host_uuid).
+    pub uuid: Option<Uuid>,
     /// Number of the logical CPUs that are online.
     pub cpus: u32,
     /// Memory of the host in bytes, with what its own programs use.

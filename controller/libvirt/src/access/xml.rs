@@ -10,6 +10,7 @@ use common::render::libvirt::{
     Reference, pci_devices, pinned_cpus, references, written_references,
 };
 use roxmltree::{Document, Node};
+use uuid::Uuid;
 
 use super::raw_disk::as_it_is;
 use super::{AccessError, DhcpHost, DhcpServer, DomainHardware, Result, Volume};
@@ -57,6 +58,12 @@ pub(super) fn hardware(domain: &str) -> Result<DomainHardware> {
 
 fn refused(error: &dyn Display) -> AccessError {
     AccessError::Refused(format!("libvirt's description: {error}"))
+}
+
+/// The UUID of a host, of its capabilities.
+pub(super) fn host_uuid(capabilities: &str) -> Result<Option<Uuid>> {
+    let document = parse(capabilities)?;
+    Ok(text(&document, &["host", "uuid"]).and_then(|it| it.parse().ok()))
 }
 
 /// The machine types of an architecture, canonical names and aliases, of a host's capabilities.

@@ -14,6 +14,7 @@ mod credentials;
 mod gone;
 pub(crate) mod guards;
 mod host_lookup;
+mod identity;
 pub(crate) mod location;
 mod orphans;
 pub(crate) mod poller;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use common::api::choice::Phase;
@@ -25,6 +25,7 @@ use super::changed::{changed_domains, same_offer};
 use super::connected::ConnectedHost;
 use super::credentials::read_credentials;
 use super::gone::gone_volumes;
+use super::identity::{Known, KnownHostConnector};
 use super::orphans;
 use super::registry::Hosts;
 use super::released;
@@ -122,6 +123,8 @@ async fn poll_host(context: PollerContext, name: String) {
 /// The poller of one host.
 #[derive(Default)]
 struct Poller {
+    /// What is known of the host.
+    known: Arc<RwLock<Known>>,
     /// The credentials of the connections.
     credentials: Option<Credentials>,
     connected: Option<Arc<ConnectedHost>>,
@@ -148,6 +151,8 @@ impl Poller {
         let is_due =
             |(at, knew): (Instant, bool)| at.elapsed() >= SURVEY_INTERVAL || (listed && !knew);
         let full = !reachable || self.surveyed.is_none_or(is_due);
+        // Also between the full reads: any call may open a connection again.
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Known::of(object);
         if full {
             // The Secret may have been written since: nothing may be done with the old credentials any more.
             match read_credentials(&context.api, object).await {
@@ -156,7 +161,13 @@ impl Poller {
                         uri: object.spec.uri.clone(),
                         credentials: read.clone(),
                     };
-                    let host = Host::new(context.hosts.connector(), target);
+                    let connector = KnownHostConnector {
+                        name: name.to_owned(),
+                        known: self.known.clone(),
+                        machines: context.caches.machine_index.clone(),
+                        connector: context.hosts.connector(),
+                    };
+                    let host = Host::new(Arc::new(connector), target);
                     let made = Arc::new(ConnectedHost::new(name, host));
                     context.hosts.insert(made.clone());
                     (self.connected, self.credentials) = (Some(made), read);

@@ -137,6 +137,7 @@ fn describe(
     let info = &snapshot.info;
     status.libvirt_version = Some(info.libvirt_version.clone());
     status.hypervisor_version = Some(info.hypervisor_version.clone());
+    status.host_uuid = info.uuid.map(|uuid| uuid.to_string());
     status.machine_types.clone_from(&info.machine_types);
     let models = info.cpu_models.get(&input.spec.virt_type);
     status.cpu_models = models.cloned().unwrap_or_default();

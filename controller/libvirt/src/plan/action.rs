@@ -291,7 +291,7 @@ impl Act for Action {
     fn is_power_action(&self) -> bool {
         matches!(
             self,
-            Self::SetMetadata(_) | Self::AskToStop { .. } | Self::Destroy
+            Self::SetMetadata(_) | Self::AskToStop { .. } | Self::Destroy | Self::Reset
         )
     }
 }

@@ -10,7 +10,7 @@ use super::action::{Action, Plan};
 /// Shortest time until the next pass.
 const RECHECK_PAUSE: Duration = Duration::from_secs(5);
 
-/// The actions that need no more vCPUs, memory or storage: those that start or stop the guest as it is defined, fetch
+/// The actions that need no more vCPUs, memory or storage: those that start, stop or reset the guest as it is defined, fetch
 /// an image, or delete a kept disk.
 pub(crate) fn without_growth(plan: Plan) -> Plan {
     let mut actions = plan.actions;
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn a_machine_whose_growth_is_held_can_be_started_and_stopped_and_releases_volumes() {
         let start = Action::Start { reset_nvram: false };
-        let stop = Action::Destroy;
+        let (stop, reset) = (Action::Destroy, Action::Reset);
         let grow = Action::GrowDisk {
             target: "vda".into(),
             volume: GrownVolume {
@@ -61,7 +61,7 @@ mod tests {
             },
         };
         let release = Action::RemoveAnnotation(names::ANNOTATION_RELEASE_VOLUME);
-        let is_free = [start, stop, release, grow].map(|action| is_free(&action));
-        assert_eq!(is_free, [true, true, true, false]);
+        let is_free = [start, stop, reset, release, grow].map(|action| is_free(&action));
+        assert_eq!(is_free, [true, true, true, true, false]);
     }
 }

@@ -1,6 +1,9 @@
 //! Actions that fail or take long: what the status says meanwhile.
 
+use common::names::ANNOTATION_RESET_REQUESTED;
+
 use super::*;
+use crate::fixtures::annotate;
 
 #[tokio::test]
 async fn a_failure_with_a_reason_is_reported_at_once() {
@@ -36,7 +39,7 @@ async fn an_action_without_an_answer_is_reported_after_a_second_and_goes_on() {
         reason: Some("KubeVirtApiError"),
         ..create(None)
     };
-    let harness = Harness::new(Scripted::with(vec![slow]), LeaseGuard::Always);
+    let harness = Harness::new(Scripted::with(vec![slow.clone()]), LeaseGuard::Always);
     let start = tokio::time::Instant::now();
     assert_eq!(harness.pass().await, ["observe", "create"]);
     assert_eq!(start.elapsed(), Duration::from_secs(11));
@@ -44,6 +47,17 @@ async fn an_action_without_an_answer_is_reported_after_a_second_and_goes_on() {
         messages(&harness.sent()),
         ["create waits", "the quota is used up"]
     );
+
+    // A reset would be the last action: while the one before waits, nothing was reset.
+    let mut harness = Harness::new(Scripted::with(vec![slow]), LeaseGuard::Always);
+    annotate(&mut harness.machine, ANNOTATION_RESET_REQUESTED, "hangs");
+    harness.pass().await;
+    let sent = harness.sent();
+    let resets: Vec<_> = sent
+        .iter()
+        .map(|(_, body)| body["status"]["lastReset"]["result"].as_str())
+        .collect();
+    assert_eq!(resets, [None, Some("Done")]);
 
     let fast = Step {
         takes: Duration::from_millis(900),

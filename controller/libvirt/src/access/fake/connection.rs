@@ -94,6 +94,10 @@ impl Connection for FakeConnection {
         self.host.state().closed < self.number
     }
 
+    fn host_uuid(&mut self) -> Result<Option<Uuid>> {
+        self.read("host_uuid", |state| Ok(state.info.uuid))
+    }
+
     fn info(&mut self) -> Result<HostInfo> {
         self.read("info", |state| Ok(state.info.clone()))
     }

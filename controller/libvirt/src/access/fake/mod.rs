@@ -190,6 +190,7 @@ impl FakeLibvirt {
             info: HostInfo {
                 libvirt_version: "9.0.0".into(),
                 hypervisor_version: "7.2.0".into(),
+                uuid: Some(Uuid::from_u128(0xa)),
                 cpus: 8,
                 memory: 16 << 30,
                 machine_types: MACHINES

@@ -71,6 +71,10 @@ impl Connection for Native {
         self.0.is_alive().unwrap_or(false)
     }
 
+    fn host_uuid(&mut self) -> Result<Option<Uuid>> {
+        self.run(read::host_uuid)
+    }
+
     fn info(&mut self) -> Result<HostInfo> {
         self.run(|host| {
             let node = host.node_info()?;
@@ -89,6 +93,7 @@ impl Connection for Native {
             Ok(HostInfo {
                 libvirt_version: read::dotted(host.lib_version()?),
                 hypervisor_version: read::dotted(host.hyp_version()?),
+                uuid: read::host_uuid(host)?,
                 cpus: node.cpus,
                 memory: node.memory * 1024,
                 machine_types: xml::machine_types(&capabilities, ARCHITECTURE)?,

@@ -205,7 +205,7 @@ fn a_restart_request_starts_a_guest_that_shut_itself_down_once_however_often_it_
 }
 
 #[test]
-fn a_requested_reset_is_the_last_action_and_recorded_only_if_nothing_was_refused() {
+fn a_requested_reset_is_the_last_action_and_recorded_unless_it_failed() {
     let mut env = Environment::new(block());
     env.settle();
     annotate(
@@ -219,7 +219,7 @@ fn a_requested_reset_is_the_last_action_and_recorded_only_if_nothing_was_refused
     assert_eq!(plan.actions.last(), Some(&Action::Reset));
     for (subject, reason, result) in [
         (Subject::Reset, None, None),
-        (Subject::Storage, None, None),
+        (Subject::Storage, None, Some(ResetResult::Done)),
         (Subject::Reset, Some(REFUSED), Some(ResetResult::Refused)),
     ] {
         let refusal = Refusal {
@@ -227,7 +227,10 @@ fn a_requested_reset_is_the_last_action_and_recorded_only_if_nothing_was_refused
             reason,
             message: "why".into(),
         };
-        let status = env.plan_after(Some(&refusal)).unwrap().status.unwrap();
+        let plan = env.plan_after(Some(&refusal)).unwrap();
+        let resets = plan.actions.contains(&Action::Reset);
+        assert_eq!(resets, result == Some(ResetResult::Done), "{refusal:?}");
+        let status = plan.status.unwrap();
         let last = status.last_reset.and_then(|last| last.result);
         assert_eq!(last, result, "{refusal:?}");
         // A reset that is refused for good is no fault of the guest.
@@ -235,7 +238,7 @@ fn a_requested_reset_is_the_last_action_and_recorded_only_if_nothing_was_refused
             .conditions
             .iter()
             .any(|it| it.message.contains("why"));
-        assert_eq!(is_why, result.is_none(), "{refusal:?}");
+        assert_eq!(is_why, reason.is_none(), "{refusal:?}");
     }
     env.settle();
     let last = env.machine().status.last_reset.clone().unwrap();
