@@ -179,7 +179,10 @@ fn pass<E: Environment>(environment: &mut E) -> Passed {
         if let Some(not_switched) = carry_out(environment, &planned, &mut passed)
             && let Some(replanned) = plan_after(environment, Some(&not_switched))
         {
-            planned = replanned;
+            let Some(machine) = environment.machine() else {
+                return passed;
+            };
+            planned = reconcile::after_second_refusal(machine, planned, replanned, &not_switched);
         }
     }
     passed.asks_again |= planned.requeue_after.is_some();

@@ -36,6 +36,7 @@ use crate::metrics;
 use crate::objects::Meta as _;
 use crate::plan::{FinalizerChange, Now, Plan, Refusal, Step, Subject};
 use crate::quota::{Decision, Hold, decide, plan_of_held, report_hold};
+use crate::reset;
 use crate::unobserved::plan_of_unobserved;
 use crate::writes::{Written, add_finalizer, remove_finalizer, write_status};
 
@@ -262,12 +263,39 @@ pub fn plan<B: Backend>(
     Plan { finalizer, ..plan }
 }
 
-/// What is carried out of a plan after an action was refused. The rest waits for that action, but the guest can still be
-/// switched on and off.
+/// What is carried out of a plan after an action was refused. The rest waits for that action, except for power actions.
 pub(crate) fn after_refusal<A: Act>(mut plan: Plan<A>) -> Plan<A> {
     plan.actions.retain(A::is_power_action);
     plan.finalizer = None;
     plan
+}
+
+/// What is reported after a power action was refused, too: `first` is the plan after the first refusal, `second` the one after
+/// that of the power action. That the guest was not switched matters more than what failed before.
+pub(crate) fn after_second_refusal<A>(
+    machine: &Machine,
+    mut first: Plan<A>,
+    mut second: Plan<A>,
+    refusal: &Refusal,
+) -> Plan<A> {
+    if reset::is_final(refusal) {
+        // No condition has it, so that they go on to report the first refusal.
+        if let Some((first, second)) = first.status.as_mut().zip(second.status) {
+            first.last_reset = second.last_reset;
+        }
+        return first;
+    }
+    if refusal.subject != Subject::Reset {
+        keep_last_reset(machine, &mut second);
+    }
+    second
+}
+
+/// Reports no reset: it is the last action, and one before it waits or was refused.
+fn keep_last_reset<A>(machine: &Machine, plan: &mut Plan<A>) {
+    if let Some(status) = &mut plan.status {
+        status.last_reset.clone_from(&machine.status.last_reset);
+    }
 }
 
 async fn pass<B: Backend>(
@@ -323,8 +351,9 @@ async fn pass<B: Backend>(
                 let mut replanned = after_refusal(plan(&machine, Some(&failure.refusal())));
                 let switched = carry_out(backend, &mut machine, &replanned, &plan, context).await;
                 if let Err(not_switched) = &switched {
-                    // That the guest was not switched matters more than what failed before.
-                    replanned = plan(&machine, Some(&not_switched.refusal()));
+                    let refusal = not_switched.refusal();
+                    let second = plan(&machine, Some(&refusal));
+                    replanned = after_second_refusal(&machine, replanned, second, &refusal);
                 }
                 write(&machine, &replanned, context).await?;
                 switched?;
@@ -361,10 +390,7 @@ async fn carry_out<B: Backend>(
                 } else {
                     if let Some(refusal) = B::unanswered(action) {
                         let mut so_far = replan(machine, Some(&refusal));
-                        if let Some(status) = &mut so_far.status {
-                            // The reset is a later action.
-                            status.last_reset.clone_from(&machine.status.last_reset);
-                        }
+                        keep_last_reset(machine, &mut so_far);
                         report(machine, &so_far, context).await;
                     }
                     applied.await

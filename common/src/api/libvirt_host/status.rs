@@ -47,8 +47,8 @@ pub struct LibvirtHostStatus {
     )]
     #[schemars(length(max = bounds::NAME_MAX))]
     pub hypervisor_version: Option<String>,
-    /// UUID of the host, as virsh capabilities prints it. While it has domains of Machines, a host with another UUID that has
-    /// none of them is not used, unless the annotation machine.vitistack.io/accept-host has its UUID.
+    /// UUID of the host, as virsh capabilities prints it. While it has domains of Machines, a host with another UUID and no
+    /// domain of its Machines is not used, unless the annotation machine.vitistack.io/accept-host has its UUID.
     #[serde(
         rename = "hostUUID",
         default,
@@ -186,12 +186,11 @@ pub struct HostResources {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HostDomains {
-    /// Domains of Machines that are bound to the host.
+    /// Domains of Machines that exist.
     pub ours: u32,
     /// Domains that the controller did not create. It never changes them.
     pub foreign: u32,
-    /// Domains that the controller created for a Machine that no longer exists or is bound to another
-    /// host.
+    /// Domains that the controller created for a Machine that no longer exists.
     pub orphaned: u32,
 }
 

@@ -41,7 +41,7 @@ rules! {
     }
     "libvirthosts" Check::Host(host_changed), on HOSTS, Update {
         Warn HostMoved = "The URI of an existing LibvirtHost names another host."
-            because "Machines that are bound to the LibvirtHost have their guests and disks on the old one. They wait until the URI leads back to it, or until an administrator confirms the other host."
+            because "Machines that are bound to the LibvirtHost have their guests and disks on the old one. While domains are there, they wait until the URI leads back to it, or until an administrator confirms the other host."
             fix "Nothing, if it is the same host by another name; else register the other host under a name of its own."
             crd Nothing,
     }

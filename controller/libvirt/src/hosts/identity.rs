@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use common::names;
 use common::render::libvirt::DomainMetadata;
-use controller_core::machine_index::MachineIndex;
+use controller_core::caches::Caches;
 use controller_core::objects::Meta as _;
 use uuid::Uuid;
 
@@ -35,7 +35,8 @@ impl Known {
         let status = &host.status;
         let domains = status.domains.unwrap_or_default();
         let recorded = status.host_uuid.as_deref().and_then(|it| it.parse().ok());
-        let Some(recorded) = recorded.filter(|_| domains.ours + domains.orphaned > 0) else {
+        let had_domains = domains.ours > 0 || !status.tombstones.is_empty();
+        let Some(recorded) = recorded.filter(|_| had_domains) else {
             return Self::default();
         };
         let confirmed = host.named_in(names::ANNOTATION_ACCEPT_HOST);
@@ -54,15 +55,16 @@ pub(super) struct KnownHostConnector {
     pub(super) name: String,
     /// Set before each poll.
     pub(super) known: Arc<RwLock<Known>>,
-    pub(super) machines: MachineIndex,
+    /// The Machines whose domains may be there.
+    pub(super) caches: Caches,
     pub(super) connector: Arc<dyn Connector>,
 }
 
 impl Connector for KnownHostConnector {
     fn open(&self, target: &Target) -> Result<Box<dyn Connection>> {
         let mut connection = self.connector.open(target)?;
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let known = known.clone();
+        // The calls below may hang, and the poller does not wait for them.
+        let known = self.known();
         if known.uuids.is_empty() {
             return Ok(connection);
         }
@@ -72,14 +74,30 @@ impl Connector for KnownHostConnector {
         {
             return Ok(connection);
         }
-        Err(AccessError::Disconnected(self.refusal(&known, found)))
+        let why = if *self.caches.machines_listed.borrow() {
+            self.refusal(&known, found)
+        } else {
+            "the host has another UUID than before, and the Machines are not listed yet".to_owned()
+        };
+        Err(AccessError::Disconnected(why))
     }
 }
 
 impl KnownHostConnector {
-    /// Whether the host has the domain of a Machine. Another host has none: only a domain that was moved there.
+    fn known(&self) -> Known {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.clone()
+    }
+
+    /// Whether the host has the domain of a Machine that is on the host of this LibvirtHost, as far as is known. Another host
+    /// has none, unless somebody moved a domain there.
     fn has_domain(&self, host: &mut dyn Connection, known: &Known) -> Result<bool> {
-        let is_ours = |uid: &str| self.machines.contains(uid) || known.deleted.contains(uid);
+        let is_bound_here = |uid: &str| {
+            let machine = self.caches.machine_index.of_uid(uid);
+            let binding = machine.and_then(|it| it.binding.clone());
+            binding.is_some_and(|it| it.host.as_ref().is_none_or(|host| **host == *self.name))
+        };
+        let is_ours = |uid: &str| is_bound_here(uid) || known.deleted.contains(uid);
         let domains = host.domains()?;
         let mut metadata = domains.iter().filter_map(|it| it.metadata.as_deref());
         Ok(metadata.any(|it| DomainMetadata::parse(it).is_some_and(|it| is_ours(&it.uid))))
@@ -89,13 +107,13 @@ impl KnownHostConnector {
         let uuids: Vec<_> = known.uuids.iter().map(Uuid::to_string).collect();
         let uuids = uuids.join(" or ");
         let (name, annotation) = (&self.name, names::ANNOTATION_ACCEPT_HOST);
-        let mistake = "let the URI lead to that one again; or, if no guest of a Machine can run there any more, confirm the other one:";
+        let advice = "change the URI so that it leads to the former host again; or, if no guest of a Machine can run on the former host any more,";
         match found {
             Some(found) => format!(
-                "behind its URI is another host (UUID {found}) than the one with the domains of its Machines (UUID {uuids}): {mistake} kubectl annotate libvirthost {name} {annotation}={found} --overwrite"
+                "its URI leads to another host (UUID {found}) than the one with the domains of its Machines (UUID {uuids}): {advice} confirm the new host: kubectl annotate libvirthost {name} {annotation}={found} --overwrite"
             ),
             None => format!(
-                "behind its URI is a host without a UUID, and not the one with the domains of its Machines (UUID {uuids}): {mistake} delete the LibvirtHost and create it again"
+                "its URI leads to a host without a UUID, and not to the one with the domains of its Machines (UUID {uuids}): {advice} delete the LibvirtHost and create it again, which loses status.keptVolumes and status.tombstones"
             ),
         }
     }
@@ -103,12 +121,17 @@ impl KnownHostConnector {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
+    use common::api::left_volumes::Tombstone;
     use common::api::libvirt_host::HostDomains;
     use controller_core::fixtures;
+    use kube::runtime::reflector::store;
     use kube::runtime::watcher::Event;
 
     use super::*;
     use crate::access::State;
+    use crate::access::fake::FakeLibvirt;
     use crate::environment::{Environment, block, host_object};
 
     const FORMER: Uuid = Uuid::from_u128(1);
@@ -126,21 +149,23 @@ mod tests {
         host
     }
 
-    /// Opens a connection to the host of `environment` with this UUID.
-    fn open(
+    /// Opens a connection to the host of `environment` with this UUID. The Machine is bound to the LibvirtHost `bound`.
+    fn open_bound(
         environment: &Environment,
         object: &LibvirtHost,
         uuid: Option<Uuid>,
+        bound: &str,
     ) -> Result<(), String> {
         let fake = environment.host.clone();
         fake.state().info.uuid = uuid;
-        let machines = MachineIndex::default();
-        let machine = fixtures::cached("web", UID, block(), Some("alpha"));
-        machines.apply(&Event::Apply(machine));
+        let caches = Caches::new(store().0);
+        let machine = fixtures::cached("web", UID, block(), Some(bound));
+        caches.machine_index.apply(&Event::Apply(machine));
+        caches.machines_listed.send_replace(true);
         let connector = KnownHostConnector {
             name: "alpha".into(),
             known: Arc::new(RwLock::new(Known::of(object))),
-            machines,
+            caches,
             connector: Arc::new(fake),
         };
         let target = Target {
@@ -149,6 +174,14 @@ mod tests {
         };
         let opened = connector.open(&target);
         opened.map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    fn open(
+        environment: &Environment,
+        object: &LibvirtHost,
+        uuid: Option<Uuid>,
+    ) -> Result<(), String> {
+        open_bound(environment, object, uuid, "alpha")
     }
 
     fn empty() -> Environment {
@@ -187,6 +220,41 @@ mod tests {
         };
         assert_eq!(states(&environment), [State::Running]);
         assert_eq!(open(&environment, &host(1), Some(OTHER)), Ok(()));
+        // The host of another LibvirtHost has domains, too.
+        assert!(open_bound(&environment, &host(1), Some(OTHER), "beta").is_err());
+        let mut deleted = host(1);
+        deleted.status.tombstones.push(Tombstone {
+            machine: "default/web".into(),
+            uid: UID.into(),
+            since: "2026-01-01T00:00:00Z".into(),
+            volumes: None,
+        });
+        let opened = open_bound(&environment, &deleted, Some(OTHER), "beta");
+        assert_eq!(opened, Ok(()));
+    }
+
+    #[test]
+    fn the_poller_does_not_wait_for_a_host_that_hangs() {
+        let fake = FakeLibvirt::new();
+        let hang = fake.hang("host_uuid");
+        let known = Arc::new(RwLock::new(Known::of(&host(1))));
+        let connector = KnownHostConnector {
+            name: "alpha".into(),
+            known: known.clone(),
+            caches: Caches::new(store().0),
+            connector: Arc::new(fake.clone()),
+        };
+        let target = Target {
+            uri: "qemu:///system".into(),
+            credentials: None,
+        };
+        let opening = thread::spawn(move || connector.open(&target).is_ok());
+        while fake.most_under_way() == 0 {
+            thread::yield_now();
+        }
+        assert!(known.try_write().is_ok());
+        drop(hang);
+        assert!(!opening.join().unwrap());
     }
 
     #[test]

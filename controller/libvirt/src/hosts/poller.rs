@@ -164,7 +164,7 @@ impl Poller {
                     let connector = KnownHostConnector {
                         name: name.to_owned(),
                         known: self.known.clone(),
-                        machines: context.caches.machine_index.clone(),
+                        caches: context.caches.clone(),
                         connector: context.hosts.connector(),
                     };
                     let host = Host::new(Arc::new(connector), target);

@@ -1,9 +1,12 @@
 //! Actions that fail or take long: what the status says meanwhile.
 
+use common::api::choice::ResetResult;
+use common::api::status::LastReset;
 use common::names::ANNOTATION_RESET_REQUESTED;
 
 use super::*;
 use crate::fixtures::annotate;
+use crate::reset::REFUSED;
 
 #[tokio::test]
 async fn a_failure_with_a_reason_is_reported_at_once() {
@@ -24,11 +27,43 @@ async fn a_switch_that_fails_is_reported() {
             ..SWITCH
         };
         let steps = vec![create(Some(Remedy::UserAction)), switch];
-        let harness = Harness::new(Scripted::with(steps), LeaseGuard::Always);
+        let mut harness = Harness::new(Scripted::with(steps), LeaseGuard::Always);
+        annotate(&mut harness.machine, ANNOTATION_RESET_REQUESTED, "hangs");
         // The scripted plan has the same steps again, of which only the switch is carried out.
         assert_eq!(harness.pass().await, ["observe", "create", "switch on"]);
-        assert_eq!(messages(&harness.sent()), ["the quota is used up"]);
+        let sent = harness.sent();
+        assert_eq!(messages(&sent), ["the quota is used up"]);
+        // A reset would be a later action.
+        assert_eq!(sent[0].1["status"]["lastReset"], Value::Null);
     }
+}
+
+#[test]
+fn a_reset_that_is_refused_for_good_hides_no_failure_before_it() {
+    let machine = fixtures::machine(fixtures::block());
+    let plan = |message: &str, request: &str| {
+        let mut status = fixtures::ready("False", "VolumeFailed");
+        status.conditions[0].message = message.to_owned();
+        status.last_reset = Some(LastReset {
+            request: request.to_owned(),
+            result: Some(ResetResult::Refused),
+            message: None,
+        });
+        Plan::<Step> {
+            status: Some(status),
+            ..Plan::default()
+        }
+    };
+    let refusal = Refusal {
+        subject: Subject::Reset,
+        reason: Some(REFUSED),
+        message: "too old".to_owned(),
+    };
+    let (first, second) = (plan("no room", "before"), plan("", "hangs"));
+    let reported = after_second_refusal(&machine, first, second, &refusal);
+    let status = reported.status.unwrap();
+    assert_eq!(status.conditions[0].message, "no room");
+    assert_eq!(status.last_reset.unwrap().request, "hangs");
 }
 
 #[tokio::test(start_paused = true)]
