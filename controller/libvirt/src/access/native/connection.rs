@@ -72,7 +72,7 @@ impl Connection for Native {
     }
 
     fn host_uuid(&mut self) -> Result<Option<Uuid>> {
-        self.run(read::host_uuid)
+        self.run(|host| xml::host_uuid(&host.capabilities()?))
     }
 
     fn info(&mut self) -> Result<HostInfo> {
@@ -93,7 +93,7 @@ impl Connection for Native {
             Ok(HostInfo {
                 libvirt_version: read::dotted(host.lib_version()?),
                 hypervisor_version: read::dotted(host.hyp_version()?),
-                uuid: read::host_uuid(host)?,
+                uuid: xml::host_uuid(&capabilities)?,
                 cpus: node.cpus,
                 memory: node.memory * 1024,
                 machine_types: xml::machine_types(&capabilities, ARCHITECTURE)?,

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use common::api::choice::{Choice as _, VirtType};
 use common::render::libvirt::{MAC_FILTER, METADATA_URI, Reference};
-use uuid::Uuid;
 use virt::connect::Connect;
 use virt::domain::Domain;
 use virt::network;
@@ -32,11 +31,6 @@ pub(super) fn existing<T, R>(all: Vec<T>, mut read: impl FnMut(&T) -> Result<R>)
         }
     }
     Ok(found)
-}
-
-/// The UUID of the host.
-pub(super) fn host_uuid(host: &Connect) -> Result<Option<Uuid>> {
-    xml::host_uuid(&host.capabilities()?)
 }
 
 pub(super) fn state(domain: &Domain) -> Result<DomainState> {
