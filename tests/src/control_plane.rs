@@ -8,6 +8,7 @@
 
 use std::{
     fmt,
+    net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -20,7 +21,7 @@ use crate::{
     credentials::{self, Credentials, Endpoint, User},
     folder::Folder,
     node::network,
-    ports,
+    ports, prepared,
     process::{Process, Program},
     tools::Tools,
     wait,
@@ -28,6 +29,9 @@ use crate::{
 
 /// Limit of a start: it takes 2.5 s on two idle cores, and much longer on two busy ones.
 const START: Duration = Duration::from_mins(5);
+
+/// Limit of the end of etcd, to which nothing is connected then.
+const STOP: Duration = Duration::from_secs(30);
 
 /// Timeout of one request to `/readyz` while the server starts.
 const LOOK: Duration = Duration::from_secs(2);
@@ -126,6 +130,8 @@ pub(crate) struct ControlPlane {
     controller_manager: Option<Process>,
     api_server: Option<Process>,
     etcd: Process,
+    etcd_address: SocketAddr,
+    data: PathBuf,
     program: Program,
     endpoint: Endpoint,
     ca: PathBuf,
@@ -144,17 +150,18 @@ impl fmt::Debug for ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts it with the admission configuration in the file `admission`.
+    /// Starts it with the admission configuration in the file `admission`. `data`: what its etcd starts with, which is copied.
     pub(crate) async fn start(
         tools: &Tools,
         folder: &Folder,
         admission: &Path,
         network: Network,
+        data: Option<&Path>,
     ) -> Result<Self> {
         let credentials = Credentials::write(folder, network.names())?;
         let mut attempt = 1;
         loop {
-            match Self::try_start(tools, folder, &credentials, admission, network).await {
+            match Self::try_start(tools, folder, &credentials, admission, network, data).await {
                 Err(_) if attempt < ATTEMPTS => attempt += 1,
                 outcome => return outcome,
             }
@@ -167,10 +174,20 @@ impl ControlPlane {
         credentials: &Credentials,
         admission: &Path,
         network: Network,
+        prepared: Option<&Path>,
     ) -> Result<Self> {
         let (client_port, peer_port, port) = (ports::free()?, ports::free()?, ports::free()?);
-        let etcd_url = format!("http://127.0.0.1:{client_port}");
-        let etcd = etcd(tools, folder, &etcd_url, peer_port)?.start()?;
+        let etcd_address = SocketAddr::from(([127, 0, 0, 1], client_port));
+        let etcd_url = format!("http://{etcd_address}");
+        // A new folder per attempt: data of a failed attempt must not be read.
+        let data = tempfile::Builder::new()
+            .prefix("etcd-")
+            .tempdir_in(folder.path())?
+            .keep();
+        if let Some(prepared) = prepared {
+            prepared::copy(prepared, &data)?;
+        }
+        let etcd = etcd(tools, folder, &data, &etcd_url, peer_port).start()?;
 
         let endpoint = Endpoint {
             server: format!("https://{}:{port}", network.host()),
@@ -182,6 +199,8 @@ impl ControlPlane {
             controller_manager: None,
             api_server: None,
             etcd,
+            etcd_address,
+            data,
             program: api_server(tools, folder, credentials, &etcd_url, &audit_log)?
                 .args(network.arguments())
                 .args([
@@ -218,6 +237,19 @@ impl ControlPlane {
     /// Ends the API server and waits until it is gone. Its data stays in etcd.
     pub(crate) fn stop_api_server(&mut self) {
         self.api_server = None;
+    }
+
+    /// The address of etcd.
+    pub(crate) fn etcd_address(&self) -> SocketAddr {
+        self.etcd_address
+    }
+
+    /// Ends it, etcd in its own time, and returns the folder with etcd's data.
+    pub(crate) async fn stop(mut self) -> Result<PathBuf> {
+        self.stop_api_server();
+        self.etcd.terminate()?;
+        self.etcd.wait(STOP).await?;
+        Ok(self.data)
     }
 
     pub(crate) fn start_controller_manager(
@@ -283,15 +315,10 @@ fn less_garbage_collection(program: Program) -> Program {
     program.env("GOGC", 300).env("GOMEMLIMIT", "3GiB")
 }
 
-fn etcd(tools: &Tools, folder: &Folder, url: &str, peer_port: u16) -> Result<Program> {
-    // A new folder per attempt: data of a failed attempt must not be read.
-    let data = tempfile::Builder::new()
-        .prefix("etcd-")
-        .tempdir_in(folder.path())?
-        .keep();
+fn etcd(tools: &Tools, folder: &Folder, data: &Path, url: &str, peer_port: u16) -> Program {
     let peer = format!("http://127.0.0.1:{peer_port}");
     let etcd = Program::new(tools.etcd(), &folder.join("etcd.log"));
-    Ok(less_garbage_collection(etcd).args([
+    less_garbage_collection(etcd).args([
         format!("--data-dir={}", data.display()),
         format!("--listen-client-urls={url}"),
         format!("--advertise-client-urls={url}"),
@@ -301,7 +328,7 @@ fn etcd(tools: &Tools, folder: &Folder, url: &str, peer_port: u16) -> Result<Pro
         // The data is deleted with the lab, so that it need not survive a power failure.
         "--unsafe-no-fsync".into(),
         "--log-level=warn".into(),
-    ]))
+    ])
 }
 
 fn api_server(

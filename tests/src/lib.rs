@@ -39,6 +39,7 @@ pub mod objects;
 pub mod pages;
 pub mod paths;
 mod ports;
+mod prepared;
 pub mod process;
 mod program_under_test;
 pub mod readers;

@@ -2,7 +2,6 @@
 //! Ubuntu. They are unpacked into the cache and not installed: an installed cloud-init would configure this machine.
 
 use std::{
-    fmt::Write as _,
     fs::{self, File},
     io::{Seek as _, Write as _},
     path::{Path, PathBuf},
@@ -57,11 +56,8 @@ impl Readers {
             return Ok(Err(format!("{PYTHON} is missing")));
         }
         let build = folder().join(BUILD);
-        let key = Sha256::digest(fs::read(&build).context("tests/readers/build")?);
-        let key = key.iter().take(8).fold(String::new(), |mut key, byte| {
-            let _ = write!(key, "{byte:02x}");
-            key
-        });
+        let build_script = fs::read(&build).context("tests/readers/build")?;
+        let key = tools::key(Sha256::new_with_prefix(build_script));
         let cache = tools::cache_home()?.join("kubevirt-operator-lab/readers");
         fs::create_dir_all(&cache)?;
         let target = cache.join(key);

@@ -53,6 +53,29 @@ fn a_panic_leaves_no_process_and_no_file() {
     assert!(!folder.exists());
 }
 
+/// Both start with the same data of etcd.
+#[tokio::test]
+async fn each_lab_is_a_cluster_of_its_own_with_the_objects_installed() {
+    let mut clusters = Vec::new();
+    for _ in 0..2 {
+        let options = Options {
+            operator: true,
+            ..Options::bare()
+        };
+        let lab = Lab::with(options).await.unwrap();
+        let namespaces = Api::<Namespace>::all(lab.client().clone());
+        let system = wait::until("kube-system to exist", async || {
+            let found = namespaces.get_opt("kube-system").await?;
+            Ok(found.ok_or("it does not"))
+        });
+        clusters.push(system.await.unwrap().metadata.uid.unwrap());
+        let kubectl = lab.kubectl();
+        let machines = kubectl.run(&["get", "machines", "-A"]).await.unwrap();
+        assert!(machines.ok().is_ok());
+    }
+    assert_ne!(clusters[0], clusters[1]);
+}
+
 #[tokio::test]
 async fn the_control_plane_has_the_pinned_versions() {
     let lab = Lab::with(Options::bare()).await.unwrap();

@@ -32,7 +32,7 @@ use crate::{
     kubectl::{Helm, Kubectl},
     libvirt::Libvirt,
     objects::{Kind, Objects},
-    ports, reviews,
+    ports, prepared, reviews,
     simulator::{Scenario, Simulator},
     third_party::{self, KubevirtCrds},
     tools::{self, Tools},
@@ -113,6 +113,15 @@ impl Options {
     }
 }
 
+/// `manifests/install`, rendered once for each process: that needs no server.
+async fn manifests(tools: &Tools, folder: &Folder) -> Result<Manifests> {
+    static RENDERED: OnceCell<Manifests> = OnceCell::const_new();
+    let nowhere = folder.join("nowhere");
+    let kubectl = Kubectl::new(tools.kubectl(), folder.join("home"), nowhere);
+    let rendered = RENDERED.get_or_try_init(async || Manifests::render(&kubectl).await);
+    rendered.await.cloned()
+}
+
 /// A control plane. All its processes end when it is dropped.
 ///
 /// Programs that are started in it are separate values: declare their variables after the lab's, so that they are
@@ -145,16 +154,28 @@ impl Lab {
         let (webhook_port, callers) = (ports::free()?, CallerCa::new("callers of webhooks")?);
         let caller = callers.sign(CALLER, &[])?;
         let admission = credentials::admission_configuration(&folder, &caller, webhook_port)?;
-        let plane = ControlPlane::start(&tools, &folder, &admission, options.network);
-        let (plane, manifests) = tokio::try_join!(plane, async {
-            if !options.operator {
-                return Ok(Manifests::default());
+        let manifests = if options.operator {
+            manifests(&tools, &folder).await?
+        } else {
+            Manifests::default()
+        };
+        let mut objects = manifests.platform.clone();
+        objects.extend(options.third_party_objects()?);
+        // Services have other addresses on a node.
+        let data = if options.network == Network::Node || objects.is_empty() {
+            None
+        } else {
+            Some(prepared::data(&tools, &admission, &objects).await?)
+        };
+        let network = options.network;
+        let plane = ControlPlane::start(&tools, &folder, &admission, network, data.as_deref());
+        let plane = plane.await?;
+        if data.is_none() {
+            for object in &objects {
+                install::apply(plane.client(), object).await?;
             }
-            // Rendering needs no server.
-            let nowhere = folder.join("nowhere");
-            let kubectl = Kubectl::new(tools.kubectl(), folder.join("home"), nowhere);
-            Manifests::render(&kubectl).await
-        })?;
+        }
+        install::served(plane.client()).await?;
         let mut lab = Self {
             plane,
             tools,
@@ -165,27 +186,13 @@ impl Lab {
             mounts: None,
             folder,
         };
-        lab.install(options).await?;
-        Ok(lab)
-    }
-
-    async fn install(&mut self, options: Options) -> Result<()> {
-        for object in self
-            .manifests
-            .platform
-            .iter()
-            .chain(&options.third_party_objects()?)
-        {
-            install::apply(self.client(), object).await?;
-        }
-        install::served(self.client()).await?;
         if options.controller_manager {
             // After the CRDs: garbage collection discovers new kinds only
             // every 30 s.
-            self.plane
-                .start_controller_manager(&self.tools, &self.folder)?;
+            lab.plane
+                .start_controller_manager(&lab.tools, &lab.folder)?;
         }
-        Ok(())
+        Ok(lab)
     }
 
     /// Installs KubeVirt's kinds, in a lab that has none.

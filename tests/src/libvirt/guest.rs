@@ -90,14 +90,9 @@ pub async fn image() -> Result<PathBuf> {
         hash.update(fs::read(folder.join(name)).with_context(|| format!("tests/guest/{name}"))?);
         hash.update([0]);
     }
-    let key = hash
-        .finalize()
-        .iter()
-        .take(8)
-        .fold(0_u64, |key, byte| key << 8 | u64::from(*byte));
     let cache = tools::cache_home()?.join("kubevirt-operator-lab/guest");
     fs::create_dir_all(&cache)?;
-    let image = cache.join(format!("{key:016x}.raw"));
+    let image = cache.join(format!("{}.raw", tools::key(hash)));
     let _lock = tools::lock(&cache.join(".lock"), "the guest's disk").await?;
     if image.exists() {
         return Ok(image);

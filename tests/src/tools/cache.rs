@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use sha2::{Digest as _, Sha256};
 use tokio::time::sleep;
 
 /// Waits for a lock that allows one build at a time on this machine, because the tools share most of their packages, and one
@@ -28,6 +29,15 @@ pub(crate) async fn lock(path: &Path, what: &str) -> Result<File> {
             Err(TryLockError::Error(error)) => return Err(error).context("locking the cache"),
         }
     }
+}
+
+/// Name of a cached folder, from the digest of what its content depends on. Eight bytes are enough to distinguish versions, and the
+/// path stays readable.
+pub(crate) fn key(digest: Sha256) -> String {
+    let digest = digest.finalize();
+    let key = digest.iter().take(8);
+    let key = key.fold(0_u64, |key, byte| key << 8 | u64::from(*byte));
+    format!("{key:016x}")
 }
 
 /// The user's cache folder.

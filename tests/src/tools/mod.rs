@@ -18,7 +18,7 @@ use tokio::sync::OnceCell;
 
 use crate::kubectl::Helm;
 pub use cache::cache_home;
-pub(crate) use cache::lock;
+pub(crate) use cache::{key, lock};
 use source::Source;
 
 /// Folder of the go.mod that pins the modules of the control plane.

@@ -15,7 +15,7 @@ use tokio::process::Command;
 
 use super::{
     Tool,
-    cache::{cache_home, lock},
+    cache::{cache_home, key, lock},
 };
 use crate::paths;
 
@@ -45,16 +45,10 @@ impl Source {
             hash.update(part);
             hash.update([0]);
         }
-        // Eight bytes are enough to distinguish versions, and the path stays readable.
-        let key = hash
-            .finalize()
-            .iter()
-            .take(8)
-            .fold(0_u64, |key, byte| key << 8 | u64::from(*byte));
         let cache = cache_home()?
             .join("kubevirt-operator-lab")
             .join("tools")
-            .join(format!("{key:016x}"));
+            .join(key(hash));
         Ok(Self {
             folder,
             go_mod,
