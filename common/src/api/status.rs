@@ -418,7 +418,8 @@ pub struct PendingChange {
     pub current: String,
     /// Value in the Machine.
     pub desired: String,
-    /// What makes the change effective: Restart (the next restart of the guest), LiveMigration
+    /// What makes the change effective: Restart (the next restart of the guest, which reads some data
+    /// for cloud-init on a new instance only: see the condition RestartRequired), LiveMigration
     /// (KubeVirt migrates the guest to apply it) or HotPlug (it is being plugged into the running
     /// guest, or out of it).
     pub action: String,

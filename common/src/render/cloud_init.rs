@@ -137,7 +137,7 @@ pub struct CloudInitPlan {
     generated: Option<Source>,
     /// Whether the user data are an answer file of Windows Setup. Absent in the digests of earlier releases.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) is_sysprep: bool,
+    is_sysprep: bool,
 }
 
 /// The file that Windows Setup reads from the root of a CD-ROM, and the key of the Secret that has it.
@@ -199,6 +199,11 @@ fn source(
 }
 
 impl CloudInitPlan {
+    /// Whether the data is an answer file of Windows Setup.
+    pub fn is_sysprep(&self) -> bool {
+        self.is_sysprep
+    }
+
     fn answer_file(sysprep: &Sysprep) -> Self {
         let secret = sysprep.secret_ref.as_ref();
         let name = secret.and_then(|secret| secret.name.clone());

@@ -25,6 +25,7 @@ use crate::api::choice::{
     WatchdogAction,
 };
 use crate::api::kind::ObjectKind;
+use crate::api::lenient::or_default;
 use crate::api::machine::{Affinity, MachineSpec, OpenObject, Probes, TopologySpreadConstraint};
 use crate::api::machine_image::{MachineImageSpec, PinnedImage};
 use crate::api::machine_policy::MachinePolicySpec;
@@ -359,6 +360,9 @@ pub(crate) struct PendingValue {
     pub(crate) field: String,
     /// The value of the running guest.
     pub(crate) current: String,
+    /// What brings the change into effect.
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) action: String,
 }
 
 /// What the controller has reported of a guest.

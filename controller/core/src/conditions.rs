@@ -185,13 +185,28 @@ pub fn condition(
     }
 }
 
-/// `RestartRequired`, True: a restart brings these fields into effect. `more`: what else a person has to know of it.
-pub fn restart_required(fields: &[&str], more: &str) -> Option<Fault> {
-    (!fields.is_empty()).then(|| {
-        let fields = fields.join(", ");
-        let message = format!("a change takes effect when the guest is restarted: {fields}{more}");
-        Fault::new("RestartRequired", message)
-    })
+/// `RestartRequired`, True: a restart brings these fields into effect. `obstacle`: what keeps the backend from applying them now.
+pub fn restart_required(machine: &Machine, fields: &[&str], obstacle: &str) -> Option<Fault> {
+    if fields.is_empty() {
+        return None;
+    }
+    let has_data = fields.iter().any(|field| field.starts_with("cloudInit"));
+    let instance = match (machine.cloud_init.is_sysprep(), machine.is_on_libvirt()) {
+        _ if !has_data => "",
+        (true, _) => {
+            "; the guest is given the new answer file then, and Windows Setup reads it on a new instance only: recreate the Machine"
+        }
+        (false, false) => {
+            "; the guest is given the new cloud-init data then, and cloud-init acts on it on a new instance only: run 'cloud-init clean' in the guest before, or recreate the Machine"
+        }
+        (false, true) => {
+            "; cloud-init acts on the new data then, but if only ipAddresses of network cards are new, on a new instance only: run 'cloud-init clean' in the guest before, or recreate the Machine"
+        }
+    };
+    let fields = fields.join(", ");
+    let message =
+        format!("a change takes effect when the guest is restarted: {fields}{obstacle}{instance}");
+    Some(Fault::new("RestartRequired", message))
 }
 
 /// `AgentConnected`, True.
@@ -278,5 +293,67 @@ impl<'a> Conditions<'a> {
             machine.generation(),
             self.now,
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use common::api::choice::Backend;
+    use common::api::machine::{CloudInit, LocalSecretRef, Sysprep};
+    use common::render::CloudInitPlan;
+
+    use super::*;
+    use crate::fixtures::{block, machine};
+
+    #[test]
+    fn a_restart_is_reported_with_what_a_guest_reads_on_a_new_instance_only() {
+        let data = CloudInit {
+            user_data: Some("#cloud-config".into()),
+            ..CloudInit::default()
+        };
+        let answers = CloudInit {
+            sysprep: Some(Sysprep {
+                secret_ref: Some(LocalSecretRef {
+                    name: Some("answers".into()),
+                }),
+            }),
+            ..CloudInit::default()
+        };
+        for (backend, data, fields, expected) in [
+            (Backend::Libvirt, &data, &["cpu.cores"][..], "cpu.cores"),
+            (
+                Backend::Libvirt,
+                &data,
+                &["cpu.cores", "cloudInit"],
+                "if only ipAddresses",
+            ),
+            (
+                Backend::Kubevirt,
+                &data,
+                &["cloudInit"],
+                "acts on it on a new instance only",
+            ),
+            (
+                Backend::Libvirt,
+                &answers,
+                &["cloudInit"],
+                "recreate the Machine",
+            ),
+            (
+                Backend::Kubevirt,
+                &answers,
+                &["cloudInit.sysprep"],
+                "Windows Setup",
+            ),
+        ] {
+            let mut machine = machine(Normalized { backend, ..block() });
+            machine.cloud_init = CloudInitPlan::from(data);
+            let fault = restart_required(&machine, fields, "").unwrap();
+            let message = fault.message();
+            assert!(message.contains(expected), "{message}");
+            assert_eq!(message.contains("new instance"), expected != "cpu.cores");
+        }
+        let machine = machine(block());
+        assert!(restart_required(&machine, &[], "").is_none());
     }
 }

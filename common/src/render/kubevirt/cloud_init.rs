@@ -79,7 +79,7 @@ impl CloudInitPlan {
                 ..volume
             });
         }
-        if self.is_sysprep {
+        if self.is_sysprep() {
             let name = self.mounted_secrets().next()?.to_owned();
             return Some(Volume {
                 sysprep: Some(AnswerFile {

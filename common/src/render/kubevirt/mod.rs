@@ -19,6 +19,7 @@ mod claim;
 mod cloud_init;
 mod devices;
 mod features;
+pub mod hotplug;
 mod identity;
 mod image;
 mod migration;

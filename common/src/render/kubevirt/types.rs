@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::volume::is_of_medium;
 use crate::api::machine::{Affinity, Probe, TopologySpreadConstraint};
+use crate::api::normalized::NormalizedCpu;
 use crate::names;
 
 macro_rules! objects {
@@ -638,6 +639,18 @@ pub struct Secret {
     pub metadata: Metadata,
     /// Contents by key, not yet base64-encoded.
     pub data: BTreeMap<String, Vec<u8>>,
+}
+
+impl Cpu {
+    /// Its topology. Without a maximum no socket can be added.
+    pub fn topology(&self) -> NormalizedCpu {
+        NormalizedCpu {
+            cores: self.cores,
+            max_sockets: self.max_sockets.unwrap_or(self.sockets),
+            sockets: self.sockets,
+            threads: self.threads,
+        }
+    }
 }
 
 impl Volume {

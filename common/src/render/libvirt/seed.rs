@@ -48,7 +48,7 @@ pub fn seed_image<'a>(
     read: impl Fn(&SecretKey) -> Option<&'a SecretValue>,
 ) -> Option<Vec<u8>> {
     let contents = plan.contents(read)?;
-    if plan.is_sysprep {
+    if plan.is_sysprep() {
         let answers = contents.user.unwrap_or_default();
         return Some(iso::image("unattend", &[(ANSWER_FILE, answers)]));
     }

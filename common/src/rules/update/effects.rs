@@ -138,7 +138,7 @@ effects! {
     // The image is imported again. A libvirt host reads it in place, so these fields of an imported volume are unused.
     CdromSize         "cdroms[].size"               LiveOrRestart        Nothing,
     CdromStorageClass "cdroms[].storageClass"       LiveOrRestart        Nothing,
-    // A new content is a new instance id in the seed, so cloud-init acts on it at the next start.
+    // On a libvirt host a new content is a new instance id in the seed, so cloud-init acts on it at the next start.
     UserData          "cloudInit.userData"          NewInstance          Restart,
     NetworkData       "cloudInit.networkData"       NewInstance          Restart,
     CloudConfig       "cloudInit.cloudConfig"       NewInstance          Restart,
@@ -146,7 +146,8 @@ effects! {
     MetaData          "cloudInit.metaData"          NewInstance          Restart,
     UserDataSecret    "cloudInit.secretRef"         NewInstance          Restart,
     NetworkDataSecret "cloudInit.networkDataSecretRef" NewInstance       Restart,
-    Sysprep           "cloudInit.sysprep"           NewInstance          Restart,
+    // Windows Setup reads its answer file once.
+    Sysprep           "cloudInit.sysprep"           NewInstance          NewInstance,
     DisplayType       "display.type"                Restart              Restart,
     DisplayVideo      "display.video"               Restart              Restart,
     // So is a change of the Secret's content. KubeVirt's VNC takes no password.

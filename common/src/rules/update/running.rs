@@ -2,13 +2,16 @@
 
 use std::str::FromStr;
 
+use crate::api::choice::{Choice as _, PendingAction};
 use crate::api::normalized::Normalized;
-use crate::rules::rule::GuestReport;
+use crate::rules::rule::{GuestReport, PendingValue};
 
-/// The stored block with the sizes and features of the running guest, on which it depends what that can take.
+/// The stored block with the sizes and features of the running guest, on which it depends what that can take. What KubeVirt is
+/// giving it by a live migration counts as given: the instance has it, and is not given less.
 pub(super) fn running(stored: &Normalized, guest: GuestReport<'_>) -> Normalized {
     let mut runs = stored.clone();
-    for change in guest.pending {
+    let waits = |change: &&PendingValue| change.action != PendingAction::LiveMigration.as_str();
+    for change in guest.pending.iter().filter(waits) {
         let current = &change.current;
         match change.field.as_str() {
             "cpu.cores" => set(&mut runs.cpu.cores, current),

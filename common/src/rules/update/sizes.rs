@@ -2,9 +2,10 @@
 //! [`Code::RestartRequired`](crate::code::Code::RestartRequired).
 
 use crate::api::choice::Backend;
-use crate::api::normalized::{Normalized, NormalizedCpu};
+use crate::api::normalized::Normalized;
 use crate::normalize::Merged;
-use crate::render::libvirt::hotplug;
+use crate::render::kubevirt::hotplug as kubevirt;
+use crate::render::libvirt::hotplug as libvirt;
 use crate::rules::sizing;
 
 use super::announced::Warnings;
@@ -37,13 +38,8 @@ fn vcpus(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut
     warnings.field(Field::Cores, cores, (was.cores, is.cores), false);
     warnings.field(Field::Threads, threads, (was.threads, is.threads), false);
     let fits = match new.backend {
-        // KubeVirt adds sockets only if nothing else of them changes.
-        Backend::Kubevirt => {
-            let sockets = is.sockets;
-            let is_same = NormalizedCpu { sockets, ..runs } == *is;
-            is_same && (runs.sockets..=runs.max_sockets).contains(&sockets)
-        }
-        Backend::Libvirt => hotplug::takes_vcpus(runs, *is, warnings.runs.features.acpi),
+        Backend::Kubevirt => kubevirt::takes_sockets(runs, *is),
+        Backend::Libvirt => libvirt::takes_vcpus(runs, *is, warnings.runs.features.acpi),
     };
     warnings.field(Field::Sockets, sockets, (was.sockets, is.sockets), fits);
     // Without `maxSockets` the bound equals the sockets, so its change is not reported separately.
@@ -62,8 +58,9 @@ fn memory(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mu
     let (was, is, runs) = (&old.memory, &new.memory, warnings.runs.memory);
     let [size, max_size] = sizing::memory_leaves(merged).map(|leaf| leaf.path);
     let fits = match new.backend {
-        Backend::Kubevirt => (runs.size..=runs.max_size).contains(&is.size),
-        Backend::Libvirt => hotplug::takes_memory(runs, *is),
+        // What it was started with is not known here; it is not more.
+        Backend::Kubevirt => kubevirt::takes_memory(runs.size, runs.max_size, is.size),
+        Backend::Libvirt => libvirt::takes_memory(runs, *is),
     };
     warnings.field(Field::MemorySize, size, (was.size, is.size), fits);
     // Without `maxSize` the bound equals the size. On libvirt a smaller size is taken at once, the smaller bound is not.

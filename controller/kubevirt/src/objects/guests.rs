@@ -315,11 +315,12 @@ pub(crate) struct PresentCpu {
     pub(crate) sockets: Option<u32>,
 }
 
-/// Memory that the guest has while more is being plugged in.
+/// Memory that the guest has while more is being plugged in, and that it was started with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct PresentMemory {
     pub(crate) guest_current: Option<String>,
+    pub(crate) guest_at_boot: Option<String>,
 }
 
 /// Operating system as the guest agent reports it; empty without an agent.

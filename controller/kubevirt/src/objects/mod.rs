@@ -74,7 +74,7 @@ mod tests {
                 "interfaces": [{"name": "a", "mac": "02:00:00:00:00:01", "ipAddresses": ["10.0.0.1"], "infoSource": "domain", "podInterfaceName": "eth0"}],
                 "volumeStatus": [{"name": "a", "hotplugVolume": {}, "persistentVolumeClaimInfo": {"claimName": "web-a"}}], "evacuationNodeName": "node-1",
                 "migrationState": {"completed": true, "failed": true, "failureReason": "f", "sourceNode": "a", "targetNode": "b"},
-                "conditions": conditions, "currentCPUTopology": {"sockets": 2}, "memory": {"guestCurrent": "1Gi"},
+                "conditions": conditions, "currentCPUTopology": {"sockets": 2}, "memory": {"guestCurrent": "1Gi", "guestAtBoot": "1Gi"},
             }}),
         ));
         assert_survives_compression(&with_full_metadata::<Claim>(&json!({

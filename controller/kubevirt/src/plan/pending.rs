@@ -9,11 +9,12 @@ use common::api::choice::{Backend, Choice as _, WatchdogAction};
 use common::api::status::PendingChange;
 use common::labels_text;
 use common::names;
+use common::quantity::Bytes;
 use common::render::SecretRevision;
-use common::render::kubevirt::tolerations_text;
 use common::render::kubevirt::types::{
     Devices, Disk, Domain, InstanceSpec, Interface, Memory, Network, Template, Volume,
 };
+use common::render::kubevirt::{hotplug, tolerations_text};
 use common::rules::update::pending_action;
 
 use super::changes::Changes;
@@ -56,11 +57,14 @@ pub(super) fn pending(machine: &str, guest: &Guest<'_>, desired: &Template) -> V
     // KubeVirt's instance has a change before the guest, if a migration can apply it.
     let missing = changes(&instance.spec, &desired.spec);
     let missing: BTreeSet<_> = missing.into_iter().map(|change| change.field).collect();
-    // A migration gives a guest no more sockets than it was started for, and takes none away.
-    let fits = |field: &str| {
-        let cpu = &instance.spec.domain.cpu;
-        let most = cpu.max_sockets.unwrap_or(cpu.sockets);
-        field != "cpu.sockets" || (cpu.sockets..=most).contains(&desired.spec.domain.cpu.sockets)
+    let fits = |field: &str| match field {
+        "cpu.sockets" => {
+            let [instance, desired] =
+                [&instance.spec, &desired.spec].map(|it| it.domain.cpu.topology());
+            hotplug::takes_sockets(instance, desired)
+        }
+        "memory.size" => takes_memory(instance, &desired.spec).unwrap_or(false),
+        _ => true,
     };
     // What the VirtualMachine and the instance have of it, they have as one that is plugged in.
     let can_plug = |field: &str| {
@@ -88,6 +92,17 @@ pub(super) fn pending(machine: &str, guest: &Guest<'_>, desired: &Template) -> V
     list.extend(secrets(instance, desired));
     list.extend(started_with(instance, desired));
     list
+}
+
+/// Whether KubeVirt gives the guest its desired memory without a restart; `None`: the instance has no maximum, or one that cannot be read.
+fn takes_memory(instance: &Instance, desired: &InstanceSpec) -> Option<bool> {
+    let bytes = |text: &str| text.parse::<Bytes>().ok();
+    let memory = &instance.spec.domain.memory;
+    let least = instance.status.memory.guest_at_boot.as_ref();
+    let least = bytes(least.unwrap_or(&memory.guest))?;
+    let most = bytes(memory.max_guest.as_ref()?)?;
+    let desired = bytes(&desired.domain.memory.guest)?;
+    Some(hotplug::takes_memory(least, most, desired))
 }
 
 /// End of the field of a medium.

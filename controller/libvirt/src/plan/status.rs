@@ -127,7 +127,7 @@ pub(super) fn report(
         conditions.set("Scheduled", "False", fault);
     }
     let pending_changes = pending(&findings.changes);
-    if let Some(fault) = waits_for_restart(&pending_changes) {
+    if let Some(fault) = waits_for_restart(machine, &pending_changes) {
         conditions.set("RestartRequired", "True", &fault);
     }
     if guest.is_some_and(|guest| guest.has_agent) {
@@ -184,12 +184,12 @@ pub(super) fn report(
 }
 
 /// The changes that the guest has after its next restart, as a condition.
-fn waits_for_restart(changes: &[PendingChange]) -> Option<Fault> {
+fn waits_for_restart(machine: &Machine, changes: &[PendingChange]) -> Option<Fault> {
     let waits = changes
         .iter()
         .filter(|change| change.action == PendingAction::Restart.as_str());
     let fields: Vec<_> = waits.map(|change| change.field.as_str()).collect();
-    restart_required(&fields, "")
+    restart_required(machine, &fields, "")
 }
 
 /// The operating system of a running guest, if its agent reports it.

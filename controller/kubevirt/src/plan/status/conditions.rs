@@ -12,6 +12,7 @@ use super::live::LiveGuest;
 use crate::objects::{ForeignCondition, VirtualMachine};
 use crate::plan::others::list_of_plugged_in;
 use controller_core::conditions::{self, Fault, Verdict, paused};
+use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::ready::{ReadyInputs, readiness_probe_fails, restarting};
 
@@ -81,13 +82,12 @@ fn fields_with(changes: &[PendingChange], action: PendingAction) -> Vec<&str> {
 }
 
 /// `RestartRequired`: names the changed fields, and why KubeVirt cannot apply them by a migration.
-pub(super) fn restart_required(changes: &[PendingChange], live: &LiveGuest<'_>) -> Option<Fault> {
+pub(super) fn restart_required(
+    machine: &Machine,
+    changes: &[PendingChange],
+    live: &LiveGuest<'_>,
+) -> Option<Fault> {
     let fields = fields_with(changes, PendingAction::Restart);
-    let cloud_init = if fields.iter().any(|field| field.starts_with("cloudInit")) {
-        "; the guest is given the new cloud-init data then, and cloud-init acts on it on a new instance only: run 'cloud-init clean' in the guest before, or recreate the Machine"
-    } else {
-        ""
-    };
     let might_migrate = |field: &str| {
         pending_action(Backend::Kubevirt, field, true) == PendingAction::LiveMigration
     };
@@ -99,7 +99,7 @@ pub(super) fn restart_required(changes: &[PendingChange], live: &LiveGuest<'_>) 
         } = obstacle;
         format!("; KubeVirt cannot apply it by a live migration ({reason}: {message})")
     });
-    conditions::restart_required(&fields, &format!("{obstacle}{cloud_init}"))
+    conditions::restart_required(machine, &fields, &obstacle)
 }
 
 /// `MigrationRequired`: names the fields that a migration of the guest brings into effect, and who migrates it on this

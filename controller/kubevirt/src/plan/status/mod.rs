@@ -63,7 +63,10 @@ pub(super) fn report(
     }
     let pending_changes = pending_changes(inputs, &live, observed);
     let required = [
-        ("RestartRequired", restart_required(&pending_changes, &live)),
+        (
+            "RestartRequired",
+            restart_required(machine, &pending_changes, &live),
+        ),
         (
             "MigrationRequired",
             migration_required(&pending_changes, observed.settings.as_ref()),

@@ -79,7 +79,7 @@ fn hot_plugged_resources_are_pending_until_the_guest_has_them() {
     let desired = |environment: &mut FakeCluster| {
         edit(environment, |block| {
             (block.cpu.sockets, block.cpu.max_sockets) = (2, 4);
-            block.memory.size = Bytes::mib(4096);
+            (block.memory.size, block.memory.max_size) = (Bytes::mib(4096), Bytes::mib(8192));
         });
         // Like KubeVirt: its instance has the value at once, the guest later.
         environment.pass();
@@ -149,6 +149,42 @@ fn sockets_that_are_taken_away_need_a_restart_before_kubevirt_says_so() {
         environment.pass();
         let desired = sockets.to_string();
         let change = ["cpu.sockets", "3", &desired, action];
+        assert_eq!(pending(&environment), [change]);
+    }
+    // Together with other cores KubeVirt adds none.
+    edit(&mut environment, |block| block.cpu.cores = 4);
+    environment.pass();
+    let expected = [
+        ["cpu.sockets", "3", "4", "Restart"],
+        ["cpu.cores", "2", "4", "Restart"],
+    ];
+    assert_eq!(pending(&environment), expected);
+}
+
+#[test]
+fn memory_that_the_guest_cannot_be_given_needs_a_restart_before_kubevirt_says_so() {
+    let mut environment = running();
+    edit(&mut environment, |block| {
+        (block.memory.size, block.memory.max_size) = (Bytes::mib(4096), Bytes::mib(8192));
+    });
+    environment.settle();
+    take_over(
+        &mut environment,
+        vec![kubevirt_says("LiveMigratable", "True", "")],
+    );
+    let memory = &mut environment.instance.as_mut().unwrap().status.memory;
+    memory.guest_at_boot = Some("3Gi".into());
+    environment.settle();
+    for (mib, desired, action) in [
+        (2048, "2Gi", "Restart"),
+        (3072, "3Gi", "LiveMigration"),
+        (8192, "8Gi", "LiveMigration"),
+    ] {
+        edit(&mut environment, |block| {
+            block.memory.size = Bytes::mib(mib);
+        });
+        environment.pass();
+        let change = ["memory.size", "4Gi", desired, action];
         assert_eq!(pending(&environment), [change]);
     }
 }
