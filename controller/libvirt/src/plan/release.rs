@@ -145,9 +145,14 @@ impl<'a> Own<'a> {
         self.recorded.is_empty() && self.shown.is_empty() && self.listed.is_empty()
     }
 
+    /// A volume that only the status lists may be in any pool that cannot be read.
     fn are_gone(&self, view: &HostView) -> bool {
+        let is_recorded = |name: &str| self.recorded.iter().any(|(_, it)| it == name);
         let mut recorded = self.recorded.iter();
-        self.shown.is_empty() && recorded.all(|(pool, name)| is_absent(view, pool, name))
+        let mut listed = self.listed.iter();
+        self.shown.is_empty()
+            && recorded.all(|(pool, name)| is_absent(view, pool, name))
+            && (view.unreadable_pools.is_empty() || listed.all(|name| is_recorded(name)))
     }
 
     /// A volume in no record is deleted once the status lists it: without a trace of it, the next pass would take the

@@ -117,9 +117,8 @@ fn no_interruption_turns_the_annotation_against_a_former_machine() {
     }
 }
 
-#[test]
-fn while_a_pool_cannot_be_read_the_annotation_does_not_act_on_a_former_machine() {
-    let (mut env, own, former) = after_a_former(false);
+/// The volume is in a pool that cannot be read.
+fn hide(env: &mut Environment, own: &str) -> FakeVolume {
     let offers = env.object.spec.storage.as_mut().unwrap();
     let other = common::api::libvirt_host::HostStorage {
         storage_class: "other".into(),
@@ -127,14 +126,15 @@ fn while_a_pool_cannot_be_read_the_annotation_does_not_act_on_a_former_machine()
         ..offers[0].clone()
     };
     offers.push(other);
-    // The own volume is in it.
-    env.host
-        .state()
-        .pools
-        .get_mut(POOL)
-        .unwrap()
-        .volumes
-        .remove(&own);
+    let mut host = env.host.state();
+    let volumes = &mut host.pools.get_mut(POOL).unwrap().volumes;
+    volumes.remove(own).unwrap()
+}
+
+#[test]
+fn while_a_pool_cannot_be_read_the_annotation_does_not_act_on_a_former_machine() {
+    let (mut env, own, former) = after_a_former(false);
+    hide(&mut env, &own);
     release(&mut env);
     for _ in 0..3 {
         env.pass();
@@ -143,6 +143,29 @@ fn while_a_pool_cannot_be_read_the_annotation_does_not_act_on_a_former_machine()
     env.object.spec.storage.as_mut().unwrap().pop();
     env.settle();
     assert!(!volumes(&env).contains(&former), "there is no other one");
+}
+
+#[test]
+fn the_annotation_is_not_answered_while_a_volume_that_the_status_lists_cannot_be_seen() {
+    let (mut env, own, former) = after_a_former(false);
+    release(&mut env);
+    // It is deleted in the pass after the one that lists it.
+    env.pass();
+    let listed = &env.machine().status.kept_volumes;
+    assert!(listed.iter().any(|it| it.claim_name == own), "{listed:?}");
+    let volume = hide(&mut env, &own);
+    for _ in 0..3 {
+        env.pass();
+    }
+    let annotations = env.machine().metadata.annotations.clone();
+    assert_eq!(annotations.unwrap_or_default().len(), 1);
+    let mut host = env.host.state();
+    let volumes = &mut host.pools.get_mut(POOL).unwrap().volumes;
+    volumes.insert(own.clone(), volume);
+    drop(host);
+    env.object.spec.storage.as_mut().unwrap().pop();
+    env.settle();
+    assert_released(&env, &own, &former, "seen again");
 }
 
 #[test]
