@@ -1,6 +1,7 @@
 //! What the last poll of a host observed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 
 use common::render::libvirt::{DomainMetadata, short_id};
 use uuid::Uuid;
@@ -36,7 +37,7 @@ pub(crate) struct Snapshot {
     /// What domains have of the host for themselves, if the host offers anything of it.
     pub(crate) hardware: Taken,
     /// Every domain, of any owner.
-    pub(crate) domains: Vec<DomainSummary>,
+    pub(crate) domains: Domains,
 }
 
 /// The disks of Machines in a pool, existing Machines or not.
@@ -70,8 +71,33 @@ impl Snapshot {
         self.has_hidden_volumes || self.owners.contains(&short_id(uid))
     }
 
-    /// The domain of this uuid.
+    /// The domain of this uuid. Every pass over a Machine looks for it on all hosts.
     pub(crate) fn domain(&self, uuid: Uuid) -> Option<&DomainSummary> {
-        self.domains.iter().find(|it| it.domain.uuid == uuid)
+        let at = self.domains.binary_search_by_key(&uuid, uuid_of);
+        at.ok().and_then(|at| self.domains.get(at))
+    }
+}
+
+/// The domains of a host, in the order of their uuids.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Domains(Vec<DomainSummary>);
+
+fn uuid_of(summary: &DomainSummary) -> Uuid {
+    summary.domain.uuid
+}
+
+impl FromIterator<DomainSummary> for Domains {
+    fn from_iter<I: IntoIterator<Item = DomainSummary>>(domains: I) -> Self {
+        let mut domains: Vec<_> = domains.into_iter().collect();
+        domains.sort_unstable_by_key(uuid_of);
+        Self(domains)
+    }
+}
+
+impl Deref for Domains {
+    type Target = [DomainSummary];
+
+    fn deref(&self) -> &[DomainSummary] {
+        &self.0
     }
 }

@@ -241,7 +241,7 @@ async fn the_guard_of_a_job_asks_again_where_the_machine_is() {
     let mut shown = running_domain(Some(machine.uid()), 1 << 30);
     shown.domain.state = State::ShutOff;
     let polled = Snapshot {
-        domains: vec![shown],
+        domains: [shown].into_iter().collect(),
         ..Snapshot::default()
     };
     let beta = hosts.connect("beta", FakeLibvirt::new(), Ok(polled));
@@ -290,7 +290,9 @@ async fn a_kept_volume_is_deleted_while_the_present_machine_is_on_another_host()
     let mut fixture = Fixture::new();
     let machine = fixture.machine("blue", "one");
     let on_beta = Snapshot {
-        domains: vec![running_domain(Some(machine.uid()), 1 << 30)],
+        domains: [running_domain(Some(machine.uid()), 1 << 30)]
+            .into_iter()
+            .collect(),
         ..Snapshot::default()
     };
     let hosts = &fixture.applier.hosts;

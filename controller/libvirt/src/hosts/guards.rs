@@ -96,7 +96,7 @@ mod tests {
      {
         let hosts = Hosts::new(Arc::new(FakeLibvirt::new()));
         let of_both = Snapshot {
-            domains: vec![running_domain(Some("uid"), 1)],
+            domains: [running_domain(Some("uid"), 1)].into_iter().collect(),
             ..Snapshot::default()
         };
         let connect = |name, polled| hosts.connect(name, FakeLibvirt::new(), Ok(polled));

@@ -154,7 +154,7 @@ fn describe(
     status.allocatable = Some(allocatable(input.spec, info));
     status.allocated = Some(input.allocated);
     let mut domains = HostDomains::default();
-    for summary in &snapshot.domains {
+    for summary in snapshot.domains.iter() {
         let count = match &summary.metadata {
             None => &mut domains.foreign,
             Some(metadata) if input.machines.contains(&metadata.uid) => &mut domains.ours,

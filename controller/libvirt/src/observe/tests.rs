@@ -231,10 +231,12 @@ async fn a_machine_is_not_defined_elsewhere_while_the_host_that_it_leaves_is_not
 /// What a poll of the host shows now, with the domain in this state; `None`: without it.
 fn polled_with(env: &Environment, state: Option<State>) -> Snapshot {
     let mut snapshot = polled(env);
-    match state {
-        Some(state) => snapshot.domains[0].domain.state = state,
-        None => snapshot.domains.clear(),
-    }
+    let shown = snapshot.domains.iter().cloned();
+    let shown = shown.filter_map(|mut it| {
+        it.domain.state = state?;
+        Some(it)
+    });
+    snapshot.domains = shown.collect();
     snapshot
 }
 

@@ -109,7 +109,7 @@ fn a_domain_of_another_owner_is_no_definition_of_the_machine() {
     let mut foreign = running_domain(Some(UID), 1 << 30);
     foreign.metadata = Some(DomainMetadata::default());
     let polled = Snapshot {
-        domains: vec![foreign],
+        domains: [foreign].into_iter().collect(),
         ..Snapshot::default()
     };
     hosts.connect("beta", FakeLibvirt::new(), Ok(polled));

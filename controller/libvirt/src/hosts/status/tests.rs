@@ -46,11 +46,13 @@ fn snapshot() -> Snapshot {
             linux_bridge: true,
         }],
         bridges: vec![],
-        domains: vec![
+        domains: [
             domain(1, Some("uid-of-web")),
             domain(2, Some("uid-of-a-deleted-one")),
             domain(3, None),
-        ],
+        ]
+        .into_iter()
+        .collect(),
         ..Snapshot::default()
     }
 }
