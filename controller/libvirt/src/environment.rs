@@ -382,7 +382,9 @@ impl Environment {
             }
             Action::RecordKept { volumes, .. } => {
                 let known = &mut self.object.status.kept_volumes;
-                known.extend(volumes.iter().cloned());
+                let new = volumes.iter().filter(|it| !known.contains(it));
+                let new: Vec<_> = new.cloned().collect();
+                known.extend(new);
                 Ok(())
             }
             Action::ReleaseKept(kept) => {

@@ -73,7 +73,7 @@ pub(super) fn removals(machine: &Machine, view: &HostView, guest: Option<&Guest>
     let kept = records(machine, &view.spec, metadata).unwrap_or_default();
     let is_unused_copy = |pool: &str, name: &str| {
         let marker = (pool.to_owned(), marker(name));
-        is_attempt(name) && !view.volumes.contains_key(&marker)
+        is_attempt(name) && !view.volumes.contains_key(&marker) && !is_reported(machine, name)
     };
     let is_to_remove = |pool: &str, name: &str| {
         let mut of_disk = kept.iter().filter(|kept| kept.pool == pool);
@@ -148,15 +148,16 @@ pub(super) fn kept(
         }
         let all = view.volumes.keys().filter(|(pool, _)| *pool == record.pool);
         let base = base_of(&record.volume);
-        let names =
-            all.filter(|(pool, name)| is_attempt_of(name, base) && is_whole(view, pool, name));
+        let names = all.filter(|(pool, name)| {
+            is_attempt_of(name, base) && is_whole(machine, view, pool, name)
+        });
         let of_record = names.map(|key| volume(key, &record.disk));
         of_record.collect::<Vec<_>>()
     };
     let is_in_no_record = |(pool, name): &&VolumeKey| {
         let mut of_pool = records.iter().filter(|record| record.pool == *pool);
         is_disk_of(name, machine.uid())
-            && is_whole(view, pool, name)
+            && is_whole(machine, view, pool, name)
             && !of_pool.any(|record| is_attempt_of(name, base_of(&record.volume)))
     };
     let others = view.volumes.keys().filter(is_in_no_record);
@@ -166,14 +167,28 @@ pub(super) fn kept(
 }
 
 /// Whether a volume is one of a disk, and no marker and no copy that was never used.
-pub(super) fn is_whole(view: &HostView, pool: &str, name: &str) -> bool {
+pub(super) fn is_whole(machine: &Machine, view: &HostView, pool: &str, name: &str) -> bool {
     let marker = (pool.to_owned(), marker(name));
     let is_used = || {
         view.volumes.contains_key(&marker)
             || is_defined(view, name)
             || is_recorded(view, pool, name)
+            || is_reported(machine, name)
     };
     !is_marker(name) && (!is_attempt(name) || is_used())
+}
+
+/// Whether the status has this volume as that of a disk, or as one that is kept: then it was complete once. It is known from there
+/// alone when the marker of a copy is lost and its domain is undefined.
+fn is_reported(machine: &Machine, name: &str) -> bool {
+    let mut kept = machine.status.kept_volumes.iter();
+    is_made(machine, name) || kept.any(|it| it.claim_name == name)
+}
+
+/// Whether the status has this volume as that of a disk, with its size.
+fn is_made(machine: &Machine, name: &str) -> bool {
+    let mut made = machine.status.volumes.iter();
+    made.any(|it| it.claim_name == name && it.capacity.is_some())
 }
 
 /// Whether the domain's metadata records this volume: then it was defined once.
@@ -356,7 +371,8 @@ pub(super) fn format(offer: &HostStorage) -> VolumeFormat {
 }
 
 /// The volume that a disk has; `None`: it has none yet. The one that the domain's metadata records comes first, then
-/// one of the plain name, then an attempt that is complete. A copy without its marker was never used.
+/// one of the plain name, then an attempt that is complete. A copy without its marker was never used, unless the domain or the
+/// status has it.
 pub(super) fn existing<'a>(
     machine: &Machine,
     disk: &NormalizedDisk,
@@ -381,7 +397,9 @@ pub(super) fn existing<'a>(
         let mut attempts = all.filter(|((pool, name), _)| {
             *pool == offer.pool
                 && is_attempt_of(name, &base)
-                && (in_pool(&marker(name)).is_some() || is_defined(view, name))
+                && (in_pool(&marker(name)).is_some()
+                    || is_defined(view, name)
+                    || is_made(machine, name))
         });
         attempts.next().map(|(_, volume)| volume)
     })

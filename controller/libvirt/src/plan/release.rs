@@ -183,7 +183,7 @@ pub(super) fn kept_volumes(
 ) -> Vec<VolumeStatus> {
     let is_of_disk = |pool: &str, name: &str| {
         is_disk_of(name, machine.uid())
-            && (is_whole(view, pool, name)
+            && (is_whole(machine, view, pool, name)
                 || disk_of(name).is_some_and(|disk| is_released(machine, disk)))
     };
     let ours = view.volumes.iter();

@@ -1,7 +1,9 @@
 //! Disks that are copies of an image: how far they are, what they count, and what is left of an interrupted copy.
 
 use common::api::choice::Provisioning;
+use common::api::machine::CloudInit;
 use common::quantity::Bytes;
+use common::render::CloudInitPlan;
 
 use super::*;
 use crate::access::VolumeKey;
@@ -138,6 +140,72 @@ fn the_copy_that_a_guest_has_counts_even_if_its_marker_is_lost() {
     env.settle();
     assert_eq!(reported(&env, "Scheduled"), ("False", "NoRoom"));
     assert!(message(&env, "Scheduled").contains("which keeps 20Gi"));
+}
+
+/// A Machine with a seed, whose root disk is a copy that has lost its marker and is kept when the Machine is deleted.
+fn kept_copy_without_marker() -> (Environment, String) {
+    let mut block = block();
+    block.disks[0].storage_class = "copied".into();
+    block.disks[0].image = Some(image());
+    block.disks[0].reclaim_policy = ReclaimPolicy::Retain;
+    let mut env = Environment::new(block);
+    env.machine_mut().cloud_init = CloudInitPlan::from(&CloudInit {
+        user_data: Some("#cloud-config".into()),
+        ..CloudInit::default()
+    });
+    env.settle();
+    let mut lost = volumes(&env);
+    lost.retain(|name| name.starts_with("default-") && name.ends_with(".complete"));
+    let [marker] = lost.as_slice() else {
+        panic!("{lost:?}");
+    };
+    env.host
+        .state()
+        .pools
+        .get_mut(POOL)
+        .unwrap()
+        .volumes
+        .remove(marker);
+    let copy = marker.strip_suffix(".complete").unwrap().to_owned();
+    (env, copy)
+}
+
+fn assert_kept(env: &mut Environment, copy: &String, what: &str) {
+    env.settle();
+    assert!(env.machine.is_none(), "{what}");
+    let left = volumes(env);
+    assert!(left.contains(copy), "{what}: {left:?}");
+    let kept = env.object.status.kept_volumes.iter();
+    let kept: Vec<_> = kept.map(|it| &it.volume).collect();
+    assert_eq!(kept, [copy], "{what}");
+}
+
+#[test]
+fn no_interrupted_deletion_takes_a_kept_copy_that_has_lost_its_marker() {
+    for steps in 0..6 {
+        let (mut env, copy) = kept_copy_without_marker();
+        env.delete();
+        for _ in 0..4 {
+            if env.machine.is_some() {
+                env.pass_until(steps);
+            }
+        }
+        assert_kept(&mut env, &copy, &format!("{steps} actions"));
+    }
+}
+
+#[test]
+fn a_copy_that_has_lost_its_marker_and_its_domain_is_neither_lost_nor_deleted() {
+    let (mut env, copy) = kept_copy_without_marker();
+    env.host.state().domains.clear();
+    env.settle();
+    assert_eq!(reported(&env, "Ready"), ("True", "Running"));
+    assert!(volumes(&env).contains(&copy));
+
+    let (mut env, copy) = kept_copy_without_marker();
+    env.host.state().domains.clear();
+    env.delete();
+    assert_kept(&mut env, &copy, "without a domain");
 }
 
 #[test]
