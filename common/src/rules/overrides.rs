@@ -344,17 +344,26 @@ fn needs_kubevirt(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, finding
 /// Rule [`Code::OverrideNotAllowed`] where no policy names any field.
 fn permitted(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
     let patch = requested(lookup.merged.user());
-    if lookup.backend != Backend::Kubevirt || patch.is_none_or(Map::is_empty) {
+    let Some(patch) = patch.filter(|_| lookup.backend == Backend::Kubevirt) else {
         return;
-    }
+    };
     // A namespace of which it is not known which policies hold is reported as missing.
     let policies = lookup.catalog.policies(lookup.machine.namespace);
     let names_some = |policy: &Policy| policy.hardware.overrides.is_some();
     if policies.is_some_and(|policies| !policies.iter().any(|policy| names_some(policy))) {
-        let detail = "no MachinePolicy of this namespace names fields that may be overridden (hardware.overrides); drop it, or ask an administrator for one";
-        let code = Code::OverrideNotAllowed;
-        findings.deny(Violation::new(OVERRIDES, code, Kind::Forbidden, detail));
+        let detail = "no MachinePolicy of this namespace allows overrides (hardware.overrides); drop it, or ask an administrator";
+        for (path, value) in open_values(patch) {
+            findings.deny(not_allowed(&path, value, detail));
+        }
     }
+}
+
+/// The fault of a value at `path` that no policy allows. Another value there is another fault: what a Machine was allowed once may
+/// stay and go, and nothing takes its place.
+fn not_allowed(path: &[&str], value: &Value, detail: &str) -> Violation {
+    let code = Code::OverrideNotAllowed;
+    let fault = Violation::new(location(path), code, Kind::Forbidden, detail);
+    fault.known_as(format!("{detail}: {value}"))
 }
 
 /// Rule [`Code::OverrideNotAllowed`].
@@ -365,18 +374,12 @@ fn allowed(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings
     let Some(fields) = &policy.hardware.overrides else {
         return;
     };
-    for (path, _) in open_values(patch) {
+    for (path, value) in open_values(patch) {
         let written = path.join(".");
         if !fields.iter().any(|field| is_in(&written, field)) {
             let names = nearest_first(&written, fields.clone());
             let detail = format!("policy '{}' allows {names}", policy.name);
-            let code = Code::OverrideNotAllowed;
-            findings.deny(Violation::new(
-                location(&path),
-                code,
-                Kind::Forbidden,
-                detail,
-            ));
+            findings.deny(not_allowed(&path, value, &detail));
         }
     }
 }

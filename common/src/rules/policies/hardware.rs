@@ -46,7 +46,9 @@ fn node_hardware(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Fi
     ] {
         if is_requested && !is_allowed {
             let code = Code::HardwareNotAllowed;
-            findings.deny(allows_no(code, path, policy, what, "drop it"));
+            // Pages of another size are another fault.
+            let fault = allows_no(code, path, policy, what, "drop it");
+            findings.deny(fault.known_as(format!("{what}: {size:?}")));
         }
     }
     let Some(patterns) = &policy.hardware.devices else {

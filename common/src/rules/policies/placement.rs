@@ -41,7 +41,9 @@ fn tolerations(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Find
             let allowed = allows(policy, text, names_of(patterns, &[]));
             let absent = || "without a key every taint is tolerated".to_owned();
             let code = Code::TolerationNotAllowed;
-            findings.deny(not_allowed(code, key, absent, &allowed));
+            // The key alone does not tell what is tolerated.
+            let fault = not_allowed(code, key, absent, &allowed);
+            findings.deny(fault.known_as(format!("{allowed}: {item:?}")));
         }
     }
 }
@@ -51,11 +53,12 @@ fn terms(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) 
     let affinity = affinity::requested_affinity(machine.merged);
     let spread = affinity::requested_spread(machine.merged);
     let allowed = &policy.placement;
-    for (path, is_requested, is_allowed, what, instead) in [
+    for (path, is_requested, is_allowed, content, what, instead) in [
         (
             affinity.path,
             affinity.value.is_some_and(|it| *it != Affinity::default()),
             allowed.allows_affinity,
+            format!("{:?}", affinity.value),
             "affinity",
             "nodeSelector selects nodes, and placement.antiAffinityGroup keeps Machines apart",
         ),
@@ -63,13 +66,15 @@ fn terms(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) 
             spread.path,
             spread.value.is_some_and(|list| !list.is_empty()),
             allowed.allows_topology_spread,
+            format!("{:?}", spread.value),
             "topologySpreadConstraints",
             "placement.antiAffinityGroup keeps Machines apart",
         ),
     ] {
         if is_requested && !is_allowed {
             let code = Code::AffinityNotAllowed;
-            findings.deny(allows_no(code, path, policy, what, instead));
+            let fault = allows_no(code, path, policy, what, instead);
+            findings.deny(fault.known_as(format!("{what}: {content}")));
         }
     }
 }
