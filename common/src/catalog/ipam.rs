@@ -2,6 +2,7 @@
 //! one.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 
 use sha2::{Digest as _, Sha256};
@@ -40,6 +41,17 @@ pub enum Reserved {
     Broadcast,
     /// It is the router's.
     Gateway,
+}
+
+/// What the address is, as in "the address is the …".
+impl fmt::Display for Reserved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Network => "address of the network",
+            Self::Broadcast => "broadcast address",
+            Self::Gateway => "gateway",
+        })
+    }
 }
 
 impl From<&network::Ipam> for Ipam {

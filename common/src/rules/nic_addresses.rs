@@ -11,7 +11,7 @@ use crate::api::choice::Backend;
 use crate::api::machine::Network;
 use crate::api::normalized::Normalized;
 use crate::bounds::CARD_ADDRESSES_MAX;
-use crate::catalog::{Ipam, OtherCard, Reserved};
+use crate::catalog::{Ipam, OtherCard};
 use crate::code::Code;
 use crate::normalize::{Base, Item, Leaf};
 use crate::violation::{Findings, Kind, Location, Violation};
@@ -229,11 +229,7 @@ fn misplaced(ipam: &Ipam, address: IpAddr, network: &str) -> Option<(Code, Strin
         return Some((Code::AddressNotInSubnet, detail));
     };
     let cidr = subnet.cidr;
-    let what = match subnet.reserved(address)? {
-        Reserved::Network => "address of the network",
-        Reserved::Broadcast => "broadcast address",
-        Reserved::Gateway => "gateway",
-    };
+    let what = subnet.reserved(address)?;
     let detail = format!("is the {what} of {cidr}; take another of {}", cidr.hosts());
     Some((Code::AddressReserved, detail))
 }

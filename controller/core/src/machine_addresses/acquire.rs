@@ -174,17 +174,26 @@ impl Acquisition<'_> {
         if !acts {
             return Ok(None);
         }
-        let Some(wanted) = need.in_subnet(address) else {
-            let message = format!(
-                "network card '{}' has the address {address}, and no subnet in spec.ipam of NetworkConfiguration '{}' contains it: add the subnet, or change ipAddresses in spec.networks; the Machine continues automatically then",
-                need.card, need.network
-            );
-            return Err(AddressFault {
-                fault: Fault::new("NetworkFailed", message),
-                is_in_use: false,
-                is_transient: false,
-            });
+        let unusable = |why: &str| AddressFault {
+            fault: Fault::new(
+                "NetworkFailed",
+                format!(
+                    "network card '{}' has the address {address}, which {why}; the Machine continues automatically then",
+                    need.card
+                ),
+            ),
+            is_in_use: false,
+            is_transient: false,
         };
+        let Some(wanted) = need.in_subnet(address) else {
+            return Err(unusable(&format!(
+                "no subnet in spec.ipam of NetworkConfiguration '{}' contains: add the subnet, or change ipAddresses in spec.networks",
+                need.network
+            )));
+        };
+        if let Some(why) = need.reserved(address) {
+            return Err(unusable(&why));
+        }
         self.has_room(need)?;
         match self.lock(need, wanted).await {
             Ok(Attempt::Held(lock)) => {

@@ -47,6 +47,16 @@ impl Need {
         })
     }
 
+    /// Why a guest cannot have an address of its subnet. Admission refuses it as well, unless the NetworkConfiguration is newer.
+    pub(super) fn reserved(&self, address: IpAddr) -> Option<String> {
+        let subnet = self.ipam.as_ref()?.subnet(address)?;
+        let (what, cidr) = (subnet.reserved(address)?, subnet.cidr);
+        let others = cidr.hosts();
+        Some(format!(
+            "is the {what} of {cidr}: take another of {others} in spec.networks"
+        ))
+    }
+
     /// What the guest is to know of the card with these addresses.
     pub(super) fn config(&self, addresses: Vec<CardAddress>) -> CardConfig {
         let ipam = self.ipam.as_deref();
