@@ -5,9 +5,13 @@
 //! | an existing one, which `claimName` names | each action that lets the guest run |
 //! | one that was kept of a former Machine or of a removed disk | its adoption |
 //! | one that is older than the Machine, so that it was adopted | each action that lets the guest run |
+//! | one that the VirtualMachine has and the block has not: its disk has left the spec while the template waits, or another client has added it | each action that lets the guest run with it |
 //!
 //! A claim that was made for the Machine is not checked: lists of the whole namespace before each start would be too many.
 
+use std::collections::BTreeSet;
+
+use common::render::kubevirt::types::Volume;
 use common::render::kubevirt::volumes;
 use controller_core::backend::Failed;
 use controller_core::client::{ApiError, GuardedClient, Remedy};
@@ -41,6 +45,31 @@ pub(super) async fn existing_disks_free(
     let adopted = claims.iter().filter(|claim| !claim.was_made_for(machine));
     for claim in adopted {
         adopted_claim_free(api, machine, claim.name()).await?;
+    }
+    let name = machine.name();
+    let Some(vm) = live::find::<VirtualMachine>(api, machine.namespace(), name).await? else {
+        return Ok(());
+    };
+    let block = machine.desired().into_iter();
+    let checked = block.flat_map(|block| &block.existing_disks);
+    let own = claims.iter().filter(|claim| claim.was_made_for(machine));
+    let passed: BTreeSet<_> = checked
+        .map(|disk| disk.source())
+        .chain(own.map(|claim| claim.name()))
+        .collect();
+    // An update replaces all volumes but those that other clients have added.
+    let stays =
+        |volume: &&Volume| !matches!(action, Action::UpdateVm(_)) || volume.is_foreign(name);
+    let template = &vm.spec.template.spec;
+    for volume in template.volumes.iter().filter(stays) {
+        let Some(claim) = volume.claim().filter(|claim| !passed.contains(claim)) else {
+            continue;
+        };
+        let mut disks = template.domain.devices.disks.iter();
+        let is_shareable = disks.any(|it| it.name == volume.name && it.shareable == Some(true));
+        if !(is_shareable && live::is_shared(api, machine.namespace(), claim).await?) {
+            claim_free(api, machine, claim, &volume.name).await?;
+        }
     }
     Ok(())
 }

@@ -110,8 +110,8 @@ pub(crate) fn plan(
         .chain(networks.actions)
         .chain(storage.actions)
         .chain(guest.actions)
-        .chain(restart.action)
-        .chain(storage.growth)
+        // The guest that replaces the one that runs would have the disks for which a start waits.
+        .chain(restart.action.filter(|_| !storage.holds_start))
         .chain(storage.releases)
         .chain(state::add_owner(machine, observed))
         .chain(
@@ -120,6 +120,8 @@ pub(crate) fn plan(
                 .then_some(Action::RemoveDiscardConfirmation),
         )
         .chain(migration.action)
+        // A quota may refuse it in every pass: nothing else waits for it.
+        .chain(storage.growth)
         .chain(reset_guest)
         .collect();
     let plan = report(machine, observed, now, &inputs, actions);

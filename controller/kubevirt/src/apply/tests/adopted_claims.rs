@@ -7,7 +7,7 @@ use controller_core::lease::LeaseGuard;
 use controller_core::machine::Machine;
 use serde_json::{Value, json};
 
-use super::{Api, CLAIMS, INSTANCES, PODS, VMS, list, not_found};
+use super::{Api, CLAIMS, INSTANCES, PODS, VM, VMS, list, not_found};
 use crate::plan::Action;
 use crate::plan::action::ClaimPatch;
 
@@ -104,6 +104,36 @@ async fn a_claim_that_was_made_for_the_machine_is_not_looked_for_in_the_namespac
     let calls = api.calls();
     assert!(calls.contains(&CLAIMS.to_owned()), "{calls:?}");
     assert!(!calls.contains(&PODS.to_owned()), "{calls:?}");
+}
+
+/// Another client has added the volume, or its disk has left the spec while the template cannot be written.
+#[tokio::test]
+async fn no_guest_is_started_with_a_claim_of_the_virtual_machine_that_another_guest_uses() {
+    let volume = json!([{"name": "legacy", "persistentVolumeClaim": {"claimName": "legacy"}}]);
+    let of = move |name: &str| {
+        json!({
+            "metadata": {"name": name, "uid": "uid-of-vm", "namespace": "default"},
+            "spec": {"runStrategy": "Halted", "volumes": volume, "template": {"spec": {"volumes": volume}}},
+        })
+    };
+    for (user, is_refused) in [("db", true), ("", false)] {
+        let (own, other) = (of("web"), of(user));
+        let api = Api::new(move |call, _| match call {
+            VM => (200, own.clone()),
+            INSTANCES if !user.is_empty() => list(std::slice::from_ref(&other)),
+            CLAIMS | VMS | INSTANCES | PODS => list(&[]),
+            _ => not_found(),
+        });
+        let failed = api.apply(&web(), &start(), LeaseGuard::Always).await;
+        let failed = failed.unwrap_err();
+        assert_eq!(
+            failed.reason == Some("ClaimInUse"),
+            is_refused,
+            "{failed:?}"
+        );
+        let calls = api.calls();
+        assert!(calls.iter().any(|it| it == VM), "{calls:?}");
+    }
 }
 
 /// The guest of the Machine has the claim, and a second pod mounts it: a write to the claim starts no guest.

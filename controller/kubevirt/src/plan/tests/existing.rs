@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use super::{edit, message, phase, reported};
 use crate::apply::claim_user::UserKind;
 use crate::environment::{FakeCluster, claims_of, decode, some_time};
-use crate::objects::Claim;
-use controller_core::fixtures::{block, disk, existing_disk, machine};
+use crate::objects::{Claim, Instance};
+use controller_core::fixtures::{annotate, block, disk, existing_disk, machine};
+use controller_core::objects::Meta as _;
 
 /// A claim that a user made, with labels and annotations of theirs.
 fn claim() -> Value {
@@ -101,6 +102,35 @@ fn a_claim_that_a_pod_uses_is_given_to_no_guest_until_the_pod_has_ended() {
     environment.settle();
     assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
     assert!(is_untouched(&environment));
+}
+
+/// The guest that replaces it would have the claim.
+#[test]
+fn a_guest_is_not_restarted_while_a_pod_uses_the_claim_that_it_would_get() {
+    let mut environment = new();
+    edit(&mut environment, |block| block.existing_disks.clear());
+    environment.settle();
+    let runs = environment.instance.clone().unwrap();
+    edit(&mut environment, |block| {
+        block.existing_disks.push(existing_disk("old", "old-disk"));
+    });
+    environment.settle();
+    environment.claim_users.push(pod("Running"));
+    let key = names::ANNOTATION_RESTART_REQUESTED;
+    annotate(environment.machine_mut(), key, "now");
+    environment.settle();
+    assert_eq!(environment.restarted, [""; 0]);
+    assert_eq!(
+        environment.instance.as_ref().map(Instance::uid),
+        Some(runs.uid())
+    );
+    let expected = ("False", "ClaimInUse");
+    assert_eq!(reported(&environment, "StorageReady"), expected);
+
+    environment.claim_users[0] = pod("Succeeded");
+    environment.settle();
+    assert_eq!(environment.restarted, [runs.uid()]);
+    assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use common::api::choice::{MigrationResult, PowerState};
 use common::api::status::LastMigration;
 use common::names;
+use common::quantity::Bytes;
 use controller_core::backend::Growth;
 use controller_core::fixtures::{annotate, block, machine, pause};
 use controller_core::plan::{Now, Refusal, Subject};
@@ -92,6 +93,27 @@ fn a_request_moves_the_guest_once_to_the_named_node() {
     environment.pass();
     assert_ne!(last(&environment).migration.as_ref(), Some(&name));
     assert_eq!(last(&environment).node, None);
+}
+
+/// A quota may refuse the growth in every pass.
+#[test]
+fn a_growth_keeps_neither_a_migration_nor_an_answer_waiting() {
+    let mut environment = running();
+    set_migratable(&mut environment, "True");
+    let key = names::ANNOTATION_DISCARD_STATE;
+    annotate(environment.machine_mut(), key, "tpm");
+    ask(&mut environment, "new switch");
+    edit(&mut environment, |block| {
+        block.disks[0].size = Bytes::mib(50 * 1024);
+    });
+    let status = environment.plan().status.unwrap();
+    environment.machine_mut().status = status;
+    let actions = environment.plan().actions;
+    let at = |is: fn(&Action) -> bool| actions.iter().position(is).unwrap();
+    let grows = |it: &Action| matches!(it, Action::PatchClaim(patch) if patch.storage.is_some());
+    let growth = at(grows);
+    assert!(at(|it| matches!(it, Action::CreateMigration { .. })) < growth);
+    assert!(at(|it| matches!(it, Action::RemoveDiscardConfirmation)) < growth);
 }
 
 #[test]
