@@ -14,6 +14,8 @@ use super::on_host::act;
 use crate::access::{AccessError, Connection, Result};
 use crate::failure::{MOVE_REFUSED, failed};
 use crate::images::names::{is_attempt, is_attempt_of, marker};
+use crate::observe::networks_of;
+use crate::placement::{Candidate, best};
 use crate::plan::action::{Action, MovedVolume};
 use crate::volume_effects::user_of;
 
@@ -36,6 +38,9 @@ impl Applier {
         }
         let to = record.node.as_deref().unwrap_or_default();
         self.verify_volumes(to, volumes).await?;
+        // Others may have taken the room meanwhile. From here to the reservation nobody does.
+        let (_placement, hosts) = self.hosts.candidates(&self.caches, &self.objects).await;
+        self.verify_room(machine, to, &hosts)?;
         let status = MachineStatus {
             host: Some(to.to_owned()),
             last_migration: Some(record.clone()),
@@ -44,6 +49,26 @@ impl Applier {
         let written = write_status_unless_changed(&self.api, machine, &status).await?;
         self.reserve(machine, to);
         Ok(Some(written))
+    }
+
+    /// Fails unless a Machine fits on one of these hosts, by the rule that has chosen it.
+    fn verify_room(
+        &self,
+        machine: &Machine,
+        host: &str,
+        hosts: &[Candidate],
+    ) -> Result<(), Failed> {
+        let Some(block) = machine.desired() else {
+            return Ok(());
+        };
+        let networks = networks_of(machine, &self.caches);
+        let target = hosts.iter().filter(|candidate| candidate.name == host);
+        let fits = best(machine.namespace(), block, &networks, target, false);
+        fits.map(drop).map_err(|unfit| {
+            let unfit = unfit.join("; ");
+            let message = format!("LibvirtHost '{host}' cannot have the Machine any more: {unfit}");
+            given_up(Failed::new(Remedy::UserAction, message))
+        })
     }
 
     /// Removes the definition of the domain from the host that the Machine leaves.

@@ -11,12 +11,13 @@ use uuid::Uuid;
 
 use crate::access::{AccessError, Connection, FirmwareState, Result, Shutdown, VolumeKey};
 use crate::dhcp::{reserve, undefine};
-use crate::domain_effects::{check_domain, check_hardware, defined};
+use crate::domain_effects::{check_domain, check_hardware, defined, parsed};
 use crate::existing_disks::check_free;
 use crate::guard::Guard;
 use crate::images::check::{check_image, check_medium};
 use crate::images::names::{base_of, is_attempt, is_attempt_of, marker, marker_xml};
 use crate::plan::action::{Action, DisplayPassword, GrownVolume, SeedContent};
+use crate::plan::disks::uses;
 use crate::pool_space::StorageFactor;
 use crate::reservations::{Reservations, Reserved, Wanted};
 use crate::volume_effects::{Removal, check_new, remove_unneeded, remove_volume};
@@ -124,6 +125,7 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
         }
         Action::GrowVolume(volume) => {
             let _reserved = job.reserve_growth(host, &volume)?;
+            check_not_running(host, uuid, &volume.name)?;
             grow_volume(host, (&volume.pool, &volume.name), volume.bytes)
         }
         Action::CreateSeed {
@@ -242,6 +244,18 @@ fn delete_console_log(host: &mut dyn Connection, job: &Job, pool: &str, name: &s
         is_deletable: true,
     };
     remove_volume(host, &job.guard, Effect::DeleteVolume, &removal)
+}
+
+/// Fails if the guest runs with a volume: QEMU keeps the size that it has opened, so the volume grows through the guest then.
+fn check_not_running(host: &mut dyn Connection, uuid: Uuid, name: &str) -> Result<()> {
+    let live = host.domain(uuid)?.and_then(|found| found.live);
+    let live = live.as_deref().map(parsed).transpose()?;
+    if live.is_some_and(|domain| uses(&domain, name)) {
+        return Err(AccessError::Changed(format!(
+            "the guest was started with volume '{name}'; it grows through the guest"
+        )));
+    }
+    Ok(())
 }
 
 /// Grows a volume that no running guest uses. libvirt has qemu-img grow what it takes for a qcow2: that changes the

@@ -2,6 +2,8 @@
 
 mod room;
 
+pub(crate) use room::Asking;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 

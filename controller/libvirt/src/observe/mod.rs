@@ -15,7 +15,7 @@ use controller_core::caches::Caches;
 use controller_core::client::{GuardedClient, Remedy};
 use controller_core::foreign_stop::OnForeignStop;
 use controller_core::machine::{Machine, named_networks, requested_resources};
-use controller_core::objects::Meta as _;
+use controller_core::objects::{Meta as _, Network};
 use controller_core::secrets::{read, read_display_password};
 use uuid::Uuid;
 
@@ -25,7 +25,7 @@ use crate::capacity::fits;
 use crate::failure::failed;
 use crate::hardware::Cpus;
 use crate::hosts::connected::{ConnectedHost, NOT_POLLED};
-use crate::hosts::registry::{Hosts, PlacementLock};
+use crate::hosts::registry::{Asking, Hosts, PlacementLock};
 use crate::images::fetches::{Fetches, ImageState};
 use crate::images::names::copy_name;
 use crate::libvirt_host::LibvirtHost;
@@ -69,6 +69,16 @@ pub(crate) struct Observation {
     pub(crate) placement: Option<PlacementLock>,
 }
 
+/// The NetworkConfigurations of the cards of a Machine, by name, those that exist.
+pub(crate) fn networks_of(machine: &Machine, caches: &Caches) -> BTreeMap<String, Arc<Network>> {
+    let names = machine.desired().into_iter().flat_map(named_networks);
+    let network = |name: &str| {
+        let network = caches.networks.get(machine.namespace(), name)?;
+        Some((name.to_owned(), network))
+    };
+    names.filter_map(network).collect()
+}
+
 impl Observer {
     /// Observes every input of a Machine's plan. A part that cannot be read is an error of that part. Room on the host is
     /// reserved for the Machine as far as it may grow.
@@ -78,13 +88,6 @@ impl Observer {
         growth: Growth<'_>,
     ) -> Result<Observation, Failed> {
         let desired = machine.desired();
-        let networks = desired
-            .into_iter()
-            .flat_map(named_networks)
-            .filter_map(|name| {
-                let network = self.caches.networks.get(machine.namespace(), name)?;
-                Some((name.to_owned(), network))
-            });
         let template = desired
             .and_then(|block| block.template.as_ref())
             .and_then(|pin| self.caches.templates.get("", &pin.name));
@@ -99,7 +102,7 @@ impl Observer {
                 Growth::Held(fault) => Some(fault.clone()),
                 Growth::Permitted => None,
             },
-            networks: networks.collect(),
+            networks: networks_of(machine, &self.caches),
             conflicts: self.caches.conflicts(machine, &self.cluster_uid, &|| {
                 let hosts = self.objects.all().into_iter();
                 hosts
@@ -137,11 +140,10 @@ impl Observer {
         observed.binding = self.bound(machine, &host, growth).await?;
         self.look_elsewhere(machine, &host, &mut observed);
         self.check_not_migrated(machine, &observed.binding).await?;
-        let mut placement = None;
         let is_moved = machine.leaves_host().is_some() || machine.new_migration_request().is_some();
         if is_moved && !machine.is_deleting() {
-            let (lock, hosts) = self.hosts.candidates(&self.caches, &self.objects).await;
-            (placement, observed.targets) = (Some(lock), hosts);
+            // The lock would be held while volumes are looked for: the step that chooses the host takes it again.
+            observed.targets = self.hosts.candidates(&self.caches, &self.objects).await.1;
         }
         if let Binding::Bound(view) = &mut observed.binding
             && self.needs_secrets(machine, view)
@@ -160,7 +162,7 @@ impl Observer {
         }
         Ok(Observation {
             observed,
-            placement,
+            placement: None,
         })
     }
 
@@ -335,7 +337,15 @@ impl Observer {
             hosts.reduce_reservation(uid, asks);
         } else {
             let is_dedicated = block.has_dedicated_cpus();
-            view.room = hosts.room(host, snapshot, &self.caches, uid, (asks, has), is_dedicated);
+            let asking = Asking {
+                uid,
+                asks,
+                has,
+                is_dedicated,
+                // A reservation is where the Machine is taken to be, so there is none on a host that it leaves.
+                reserves: machine.leaves_host() != Some(host.name()),
+            };
+            view.room = hosts.room(host, snapshot, &self.caches, &asking);
         }
     }
 

@@ -324,6 +324,61 @@ async fn a_guest_that_runs_is_left_alone_while_the_host_of_the_status_is_not_kno
     assert!(matches!(&found, Binding::Bound(view) if view.host == "alpha"));
 }
 
+/// Its definition was removed from alpha, and the polls of alpha do not show that yet.
+#[tokio::test]
+async fn a_machine_that_is_moved_is_on_its_new_host_once_no_host_shows_its_definition() {
+    for grows in [false, true] {
+        let (mut env, observer, _writer) = moved_and_restored();
+        env.machine_mut().status.last_migration = Some(LastMigration {
+            request: "now".into(),
+            node: Some("beta".into()),
+            from: Some("alpha".into()),
+            ..LastMigration::default()
+        });
+        if grows {
+            let larger = Bytes::mib(8 * 1024);
+            env.edit(|block| (block.memory.size, block.memory.max_size) = (larger, larger));
+        }
+        let (hosts, machine) = (&observer.hosts, env.machine());
+        let beta = FakeLibvirt::new();
+        hosts.connect("beta", beta, Ok(Snapshot::default()));
+        let reserved = requested_resources(machine.desired().unwrap());
+        hosts.reserve(machine.uid(), "beta", reserved);
+        // Of a guest that grows the domain is still there, and the pass before `Leave` looks for room.
+        if !grows {
+            let undefine = env.connection().unwrap();
+            { undefine }
+                .undefine(domain_uuid(machine.uid()), FirmwareState::Keep)
+                .unwrap();
+        }
+        let view = observed(&observer, &env).await.binding;
+        assert!(matches!(&view, Binding::Bound(view) if view.host == "alpha"));
+        hosts.connect("alpha", env.host.clone(), Ok(polled_with(&env, None)));
+        let host = hosts.host_of_machine(machine);
+        assert_eq!(host.as_deref(), Some("beta"), "grows: {grows}");
+    }
+}
+
+/// While volumes are looked for on its new host, which may take minutes, other Machines are placed.
+#[tokio::test]
+async fn the_observation_of_a_machine_that_is_moved_keeps_no_other_from_being_placed() {
+    let mut env = Environment::new(block());
+    env.settle();
+    let (observer, _writer) = connected(&env);
+    let request = names::ANNOTATION_MIGRATE_REQUESTED;
+    controller_core::fixtures::annotate(env.machine_mut(), request, "now");
+    assert!(env.machine().new_migration_request().is_some());
+    let observation = observer.observe(env.machine(), Growth::Permitted);
+    let observation = observation.await.unwrap();
+    assert_eq!(observation.observed.targets.len(), 1);
+    let candidates = observer
+        .hosts
+        .candidates(&observer.caches, &observer.objects);
+    let placed = tokio::time::timeout(Duration::from_secs(20), candidates).await;
+    assert!(placed.is_ok());
+    drop(observation);
+}
+
 /// `virsh migrate --undefinesource`: the polls of the other host do not show the guest yet.
 #[tokio::test]
 async fn a_machine_whose_domain_is_on_another_host_by_now_is_not_defined_again() {

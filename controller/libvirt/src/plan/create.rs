@@ -1,5 +1,6 @@
 //! A Machine that is not under deletion: finalizer → host → images → volumes → seed → definition → devices → power → status.
 
+use std::mem::take;
 use std::time::Duration;
 
 use common::api::normalized::Normalized;
@@ -212,7 +213,7 @@ fn on<'a>(
     // First what makes room for the growth.
     steps.add_deletions(releases.deletions);
     steps.answer_discarded_state(machine);
-    steps.actions.append(&mut volumes.growth);
+    steps.add_growth(take(&mut volumes.growth));
     // The guest runs with or without it, so nothing else waits for it.
     steps.add_screen(screen.filter(|_| !is_refused));
     // The last one: the status that reports it is written right afterwards.

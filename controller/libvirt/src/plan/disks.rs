@@ -431,7 +431,7 @@ pub(crate) fn is_defined(view: &HostView, volume: &str) -> bool {
 }
 
 /// Whether a domain refers to this volume.
-pub(super) fn uses(domain: &Domain, volume: &str) -> bool {
+pub(crate) fn uses(domain: &Domain, volume: &str) -> bool {
     domain.disks.iter().any(|disk| is_on(disk, volume))
 }
 

@@ -119,6 +119,15 @@ impl Steps {
         self.actions.extend(deletions);
     }
 
+    /// Grows volumes. One of a guest that these steps start is not grown below it: it grows through the guest, in a later pass.
+    pub(super) fn add_growth(&mut self, mut growth: Vec<Action>) {
+        let mut actions = self.actions.iter();
+        if actions.any(|action| matches!(action, Action::Start { .. })) {
+            growth.retain(|action| !matches!(action, Action::GrowVolume(_)));
+        }
+        self.actions.extend(growth);
+    }
+
     /// Sets the password of the screen, and observes it at once.
     pub(super) fn add_screen(&mut self, screen: Option<Action>) {
         if let Some(screen) = screen {

@@ -24,6 +24,18 @@ use crate::snapshot::{DomainSummary, Snapshot};
 /// A Machine that is bound to a host, and what is reserved for it there.
 type Bound = (Arc<IndexedMachine>, Option<HostResources>);
 
+/// A Machine that asks for more than it has on a host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asking<'a> {
+    pub(crate) uid: &'a str,
+    pub(crate) asks: HostResources,
+    pub(crate) has: HostResources,
+    /// Whether its vCPUs have CPUs of the host for themselves.
+    pub(crate) is_dedicated: bool,
+    /// Whether what fits is reserved.
+    pub(crate) reserves: bool,
+}
+
 impl Hosts {
     /// The hosts to choose from, and the lock under which a Machine is placed.
     pub(crate) async fn candidates(
@@ -74,26 +86,26 @@ impl Hosts {
         allocated_on(&bound, host, snapshot, except)
     }
 
-    /// How much a Machine may have on its host, which `asks` for more than it `has`. What fits is reserved for it, and
-    /// counts from now on.
+    /// How much a Machine may have on a host. What fits is reserved for it, and counts from now on.
     pub(crate) fn room(
         &self,
         host: &LibvirtHost,
         snapshot: &Snapshot,
         caches: &Caches,
-        uid: &str,
-        (asks, has): (HostResources, HostResources),
-        is_dedicated: bool,
+        asking: &Asking<'_>,
     ) -> HostResources {
+        let Asking { uid, asks, has, .. } = *asking;
         // Two Machines that grow at the same time must not both get what is left.
         let mut reserved = self.reserved();
         let bound = bound_to(&reserved, host.name(), caches);
         let others = allocated_on(&bound, host, snapshot, Some(uid));
         let cpus_left = cpus_left_on(&bound, host, snapshot);
-        let others = beside_dedicated(others, cpus_left, is_dedicated);
+        let others = beside_dedicated(others, cpus_left, asking.is_dedicated);
         let most = less(allocatable(&host.spec, &snapshot.info), others);
-        let size = granted(asks, has, most);
-        reserved.insert(uid.to_owned(), (host.name().to_owned(), size));
+        if asking.reserves {
+            let size = granted(asks, has, most);
+            reserved.insert(uid.to_owned(), (host.name().to_owned(), size));
+        }
         most
     }
 

@@ -67,14 +67,24 @@ fn snapshot(machines: &[(&str, u64)]) -> Snapshot {
     }
 }
 
+/// A Machine that has 2 CPUs and 2 MiB.
+fn asking(uid: &str, asks: HostResources) -> Asking<'_> {
+    Asking {
+        uid,
+        asks,
+        has: resources(2, 2),
+        is_dedicated: false,
+        reserves: true,
+    }
+}
+
 #[test]
 fn of_two_machines_that_grow_at_the_same_time_one_gets_what_is_left() {
     let hosts = Hosts::new(Arc::new(FakeLibvirt::new()));
     let (alpha, caches) = (host("alpha"), caches(&["a", "b"]));
     let polled = snapshot(&[("a", 2), ("b", 2)]);
     let room = |snapshot: &Snapshot, uid| {
-        let (asks, has) = (resources(2, 8), resources(2, 2));
-        hosts.room(&alpha, snapshot, &caches, uid, (asks, has), false)
+        hosts.room(&alpha, snapshot, &caches, &asking(uid, resources(2, 8)))
     };
     assert_eq!(room(&polled, "a"), resources(6, 10));
     assert_eq!(room(&polled, "b"), resources(6, 4), "a has the reservation");
@@ -201,15 +211,8 @@ fn a_request_that_does_not_fit_takes_no_room_from_others() {
     let hosts = Hosts::new(Arc::new(FakeLibvirt::new()));
     let (alpha, caches) = (host("alpha"), caches(&["a", "b"]));
     let polled = snapshot(&[("a", 2), ("b", 2)]);
-    let asks = resources(2, 12 * 1024);
-    let most = hosts.room(
-        &alpha,
-        &polled,
-        &caches,
-        "a",
-        (asks, resources(2, 2)),
-        false,
-    );
+    let asks = asking("a", resources(2, 12 * 1024));
+    let most = hosts.room(&alpha, &polled, &caches, &asks);
     assert_eq!(most, resources(6, 10));
     let all = hosts.allocated(&alpha, &polled, &caches, None);
     assert_eq!(all, resources(4, 4));

@@ -222,6 +222,25 @@ fn a_disk_grows_where_it_is() {
     );
 }
 
+/// QEMU keeps the size of a file that grows below it.
+#[test]
+fn a_disk_of_a_guest_that_is_started_grows_through_the_guest() {
+    let mut env = Environment::new(block());
+    env.settle();
+    env.power(PowerState::Stopped);
+    env.settle();
+    env.edit(|block| {
+        block.disks[0].size = common::quantity::Bytes::mib(40 * 1024);
+        block.power_state = PowerState::Running;
+    });
+    env.settle();
+    assert_eq!(
+        (times(&env, "resize_disk"), times(&env, "resize_volume")),
+        (1, 0)
+    );
+    assert_eq!(reported(&env, "StorageReady"), ("True", "VolumesReady"));
+}
+
 #[test]
 fn an_unreachable_host_keeps_its_machine_until_force_delete() {
     let mut env = Environment::new(block());
