@@ -9,6 +9,9 @@ use uuid::Uuid;
 use crate::access::{DomainState, HostInfo, Network, Pool, VolumeKey};
 use crate::hardware::Taken;
 
+/// Names of volumes by pool, as they were seen beside a recorded one since the host was connected.
+pub(crate) type Companions = BTreeMap<String, BTreeSet<String>>;
+
 /// What the last poll of a host observed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Snapshot {
@@ -30,6 +33,8 @@ pub(crate) struct Snapshot {
     pub(crate) unowned_volumes: BTreeSet<VolumeKey>,
     /// Volumes that the status of the host lists as kept, and that somebody has deleted.
     pub(crate) gone_volumes: BTreeSet<VolumeKey>,
+    /// Volumes that were seen beside those: they show that a pool is the one that had them.
+    pub(crate) companions: Companions,
     /// Virtual networks, inactive ones included.
     pub(crate) networks: Vec<Network>,
     /// Names of the host's network interfaces; empty where libvirt cannot list them.

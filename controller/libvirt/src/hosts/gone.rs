@@ -6,19 +6,23 @@ use std::collections::BTreeSet;
 use common::api::left_volumes::KeptVolume;
 
 use crate::access::{AccessError, Connection, VolumeKey};
+use crate::snapshot::Companions;
 
-/// The recorded volumes that are no longer in their pool. A pool that cannot be read, or that has no volume at all, may
-/// have all of them: the file system below it may not be mounted.
+/// The recorded volumes that are no longer in their pool, and what is to be remembered for the next time in `seen`. A pool that
+/// cannot be read may have all of them, and so may one that shows neither another recorded volume nor one that was beside
+/// it before: the file system below it may not be mounted, or the host may be another one.
 pub(super) fn gone_volumes(
     host: &mut dyn Connection,
     recorded: &[KeptVolume],
+    seen: &mut Companions,
 ) -> Result<BTreeSet<VolumeKey>, AccessError> {
     let mut gone = BTreeSet::new();
     let pools: BTreeSet<&str> = recorded.iter().map(|kept| kept.pool.as_str()).collect();
+    seen.retain(|pool, _| pools.contains(pool.as_str()));
     for pool in pools {
         let of_pool = recorded.iter().filter(|kept| kept.pool == pool);
         let names: BTreeSet<&str> = of_pool.map(|kept| kept.volume.as_str()).collect();
-        match missing(host, pool, &names) {
+        match missing(host, pool, &names, seen) {
             Ok(missing) => gone.extend(missing.into_iter().map(|name| (pool.to_owned(), name))),
             Err(error) if error.is_of_host() => return Err(error),
             Err(error) => {
@@ -33,17 +37,23 @@ fn missing(
     host: &mut dyn Connection,
     pool: &str,
     names: &BTreeSet<&str>,
+    seen: &mut Companions,
 ) -> Result<Vec<String>, AccessError> {
-    let absent = |host: &mut dyn Connection| -> Result<Vec<String>, AccessError> {
+    let mut absent = |host: &mut dyn Connection| -> Result<Vec<String>, AccessError> {
         let volumes = host.volumes(pool)?;
-        let found: BTreeSet<&str> = volumes.iter().map(|volume| volume.name.as_str()).collect();
-        if found.is_empty() {
-            return Ok(vec![]);
-        }
-        Ok(names
-            .difference(&found)
+        let found: BTreeSet<String> = volumes.into_iter().map(|volume| volume.name).collect();
+        let is_absent = |name: &&&str| !found.contains(**name);
+        let absent: Vec<String> = names
+            .iter()
+            .filter(is_absent)
             .map(|&name| name.to_owned())
-            .collect())
+            .collect();
+        let shows_one = absent.len() < names.len();
+        let is_known = shows_one || seen.get(pool).is_some_and(|seen| !seen.is_disjoint(&found));
+        if shows_one {
+            seen.insert(pool.to_owned(), found);
+        }
+        Ok(if is_known { absent } else { vec![] })
     };
     if absent(host)?.is_empty() {
         return Ok(vec![]);

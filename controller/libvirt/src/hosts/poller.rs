@@ -257,10 +257,14 @@ async fn poll(
     let polled = host.host.fast.call(POLL_LIMIT, move |host| {
         let mut snapshot = match before {
             Some(before) if !full => (*before).clone(),
-            _ => Snapshot {
-                gone_volumes: gone_volumes(host, &kept)?,
-                ..survey(host, &spec, owners.as_ref())?
-            },
+            before => {
+                let mut companions = before.map(|it| it.companions.clone()).unwrap_or_default();
+                Snapshot {
+                    gone_volumes: gone_volumes(host, &kept, &mut companions)?,
+                    companions,
+                    ..survey(host, &spec, owners.as_ref())?
+                }
+            }
         };
         let summary = |domain: DomainState| DomainSummary {
             metadata: domain.metadata.as_deref().and_then(DomainMetadata::parse),

@@ -233,6 +233,49 @@ async fn a_kept_volume_that_was_deleted_on_the_host_is_listed_no_more() {
     assert_eq!(listed(&written[0]), ["there", "hidden", "hidden"]);
 }
 
+/// The file system of the pool is not mounted, and a volume was made in the folder below it.
+#[tokio::test]
+async fn a_kept_volume_stays_listed_until_its_pool_shows_what_was_beside_it() {
+    let mut polled = Polled::new();
+    polled.list(vec![]);
+    polled.object.status.kept_volumes.push(KeptVolume {
+        machine: "default/web".into(),
+        uid: UID.into(),
+        disk: "data".into(),
+        pool: POOL.into(),
+        volume: "kept".into(),
+        size: None,
+    });
+    let count = |written: &[serde_json::Value]| {
+        let status = written
+            .first()
+            .map(|it| it["status"]["keptVolumes"].clone());
+        status.map(|kept| kept.as_array().map_or(0, Vec::len))
+    };
+    let empty = polled.fake.state().pools[POOL].clone();
+    polled.put("kept");
+    polled.put("beside");
+    assert_eq!(count(&polled.poll_once().await), Some(1));
+    let mounted = polled.fake.state().pools[POOL].clone();
+    let mount = |polled: &mut Polled, pool: &FakePool| {
+        let mut state = polled.fake.state();
+        state.pools.insert(POOL.into(), pool.clone());
+        drop(state);
+        polled.poller.surveyed = None;
+    };
+    mount(&mut polled, &empty);
+    polled.put("new");
+    let written = polled.poll_once().await;
+    assert_ne!(count(&written), Some(0), "another folder");
+
+    mount(&mut polled, &mounted);
+    let mut state = polled.fake.state();
+    let volumes = &mut state.pools.get_mut(POOL).unwrap().volumes;
+    volumes.remove("kept").unwrap();
+    drop(state);
+    assert_eq!(count(&polled.poll_once().await), Some(0), "it was deleted");
+}
+
 #[tokio::test]
 async fn a_host_is_polled_while_what_a_deleted_machine_left_is_removed() {
     let mut polled = Polled::new();
