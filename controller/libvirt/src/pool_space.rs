@@ -78,7 +78,7 @@ pub(crate) fn space_left<'v>(
 /// itself; of those it knows.
 pub(crate) fn refresh(host: &mut dyn Connection, pool: &str) -> Result<()> {
     match host.refresh(pool) {
-        Err(AccessError::Refused(why)) => {
+        Err(AccessError::Refused(why) | AccessError::Busy(why)) => {
             tracing::debug!(pool, why, "the pool is not refreshed");
             Ok(())
         }

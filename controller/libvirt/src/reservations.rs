@@ -285,7 +285,7 @@ mod tests {
     fn a_pool_that_is_being_written_is_read_without_a_refresh() {
         let (fake, mut host) = host();
         make(&mut *host, "copy", 20);
-        let busy = AccessError::Refused("pool 'vms' has asynchronous jobs running.".into());
+        let busy = AccessError::Busy("pool 'vms' has asynchronous jobs running.".into());
         fake.fail("refresh", crate::access::fake::When::Before, busy);
         let reservations = Reservations::default();
         let error = reservations.reserve(&mut *host, factor(), wanted("disk", 20));

@@ -217,12 +217,12 @@ pub(crate) fn read_all_pools(
     if let Some(why) = needed.iter().find_map(|name| pool_fault(&pools, name)) {
         return Err(AccessError::Refused(why));
     }
-    let refused = |name: &str, error: AccessError| {
-        if error.is_of_host() {
-            error
-        } else {
-            AccessError::Refused(unreadable_pool(&pools, name, &error))
-        }
+    let refused = |name: &str, error: AccessError| match error {
+        AccessError::Busy(_) => AccessError::Busy(format!(
+            "libvirt copies an image in pool '{name}', and reads the pool only once that has ended"
+        )),
+        error if error.is_of_host() => error,
+        error => AccessError::Refused(unreadable_pool(&pools, name, &error)),
     };
     for Pool { name, .. } in &pools {
         host.refresh(name).map_err(|error| refused(name, error))?;

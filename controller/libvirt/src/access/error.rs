@@ -46,6 +46,8 @@ pub(crate) enum AccessError {
 const RPC: u32 = 7;
 /// VIR_FROM_REMOTE: the client's end of it.
 const REMOTE: u32 = 13;
+/// VIR_FROM_STORAGE: the driver of the pools.
+const STORAGE: u32 = 18;
 
 impl AccessError {
     /// Kind of an error of libvirt, by its code (virErrorNumber) and the part it is from (virErrorDomain).
@@ -59,6 +61,10 @@ impl AccessError {
             (_, RPC | REMOTE) | (5 | 6 | 39 | 40, _) => Self::Disconnected(message),
             // Another client's job on the domain did not end in time.
             (68, _) => Self::Busy(message),
+            // libvirt fills a volume of the pool, or reads one of it. The code is that of any internal error.
+            (1, STORAGE) if message.contains("has asynchronous jobs running") => {
+                Self::Busy(message)
+            }
             // The agent does not answer, answers another command, too late, or with an error.
             (86 | 98 | 110 | 111, _) => Self::Agent(message),
             // The driver does not support the call, its arguments or this kind of operation.
@@ -121,7 +127,6 @@ mod tests {
     #[test]
     fn the_kind_of_an_error() {
         const QEMU: u32 = 10;
-        const STORAGE: u32 = 18;
         for (code, domain, expected) in [
             (38, RPC, "Disconnected"),
             (38, 0, "Refused"),
@@ -136,5 +141,12 @@ mod tests {
         ] {
             assert_eq!(kind(code, domain), expected, "{code} of {domain}");
         }
+    }
+
+    #[test]
+    fn a_pool_of_which_a_volume_is_filled_is_busy() {
+        let message = "internal error: pool 'vms' has asynchronous jobs running.";
+        let error = AccessError::of(1, STORAGE, message.into());
+        assert_eq!(error, AccessError::Busy(message.into()));
     }
 }

@@ -96,7 +96,7 @@ impl Applier {
         Ok(None)
     }
 
-    /// Fails unless a host has these volumes. Nothing was done by then, so the move is given up, whatever the error is.
+    /// Fails unless a host has these volumes. Nothing was done by then, so the move is given up, unless the host is only busy.
     async fn verify_volumes(&self, host: &str, volumes: &[MovedVolume]) -> Result<(), Failed> {
         let connected = self.hosts.get(host).ok_or_else(|| missing(host));
         let (connected, volumes) = (connected.map_err(given_up)?, volumes.to_vec());
@@ -105,6 +105,9 @@ impl Applier {
             .call(REFRESH, move |host| verify_volumes(host, &volumes))
             .await;
         verified.map_err(|error| {
+            if matches!(error, AccessError::Busy(_)) {
+                return failed(&error);
+            }
             let message = format!("LibvirtHost '{host}' cannot have the Machine: {error}");
             given_up(Failed::new(Remedy::UserAction, message))
         })

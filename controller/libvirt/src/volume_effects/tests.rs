@@ -130,3 +130,26 @@ fn an_overlay_that_is_made_while_the_pools_are_refreshed_keeps_its_base() {
         assert!(host.state().pools[POOL].volumes.contains_key(BASE));
     }
 }
+
+/// libvirt refuses to read it, and there is nothing to repair.
+#[test]
+fn while_an_image_is_copied_into_a_pool_a_removal_waits_and_asks_for_no_repair() {
+    let fake = FakeLibvirt::new();
+    put(&fake, BASE, FakeVolume::default());
+    let busy = AccessError::Busy("pool 'vms' has asynchronous jobs running.".into());
+    fake.fail("refresh", crate::access::fake::When::Before, busy);
+    let removal = Removal {
+        pool: POOL.into(),
+        name: BASE.into(),
+        key: None,
+        is_owned: true,
+        is_deletable: true,
+    };
+    let mut host = fake.open(&target()).unwrap();
+    let guard = environment::guard();
+    let removed = remove_volume(&mut *host, &guard, Effect::DeleteVolume, &removal);
+    let error = removed.unwrap_err();
+    assert_eq!(error.kind(), "Busy");
+    assert!(!error.to_string().contains("repair"), "{error}");
+    assert!(fake.state().pools[POOL].volumes.contains_key(BASE));
+}
