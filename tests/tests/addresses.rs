@@ -184,6 +184,27 @@ async fn addresses_are_given_allocated_exhausted_and_released() {
     assert_eq!(allocated(&three), std::slice::from_ref(freed));
 }
 
+/// The webhook does not know the network yet, so it accepts the address with a warning.
+#[tokio::test]
+async fn the_address_of_the_gateway_is_given_to_no_guest() {
+    let env = Environment::new().await;
+    env.apply(&machine("web", &on_lan(Some("10.0.0.1")))).await;
+    env.apply(&network("default", &small_ipam())).await;
+    let reason = "NetworkFailed";
+    let machines = env.machines();
+    let refused = machines.until_condition("web", "NetworkReady", "False", reason);
+    let refused = refused.await.unwrap();
+    let conditions = refused["status"]["conditions"].as_array().unwrap().iter();
+    let mut messages = conditions.filter(|it| it["reason"] == reason);
+    let message = messages.next().unwrap()["message"].as_str().unwrap();
+    let part = "10.0.0.1, which is the gateway of 10.0.0.0/29: take another of 10.0.0.1-10.0.0.6";
+    assert!(message.contains(part), "{message}");
+    assert_eq!(
+        env.lab.objects(ADDRESS, "").list().await.unwrap(),
+        [json!(null); 0]
+    );
+}
+
 fn in_namespace(mut object: Value, namespace: &str) -> Value {
     object["metadata"]["namespace"] = namespace.into();
     object

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeSet;
 
+use common::api::normalized::ExistingDisk;
 use common::render::kubevirt::types::Volume;
 use common::render::kubevirt::volumes;
 use controller_core::backend::Failed;
@@ -21,7 +22,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::claim_user::{ClaimUser, UserKind};
 use super::live;
-use crate::objects::{Instance, VirtualMachine};
+use crate::objects::{Claim, Instance, VirtualMachine};
 use crate::plan::{Action, in_use};
 
 /// Fails if anything but this Machine uses an existing or an adopted claim that its guest would get with the action.
@@ -53,10 +54,8 @@ pub(super) async fn existing_disks_free(
     let block = machine.desired().into_iter();
     let checked = block.flat_map(|block| &block.existing_disks);
     let own = claims.iter().filter(|claim| claim.was_made_for(machine));
-    let passed: BTreeSet<_> = checked
-        .map(|disk| disk.source())
-        .chain(own.map(|claim| claim.name()))
-        .collect();
+    let checked = checked.map(ExistingDisk::source);
+    let passed: BTreeSet<_> = checked.chain(own.map(Claim::name)).collect();
     // An update replaces all volumes but those that other clients have added.
     let stays =
         |volume: &&Volume| !matches!(action, Action::UpdateVm(_)) || volume.is_foreign(name);
