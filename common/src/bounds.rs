@@ -115,6 +115,8 @@ pub const TOMBSTONES_MAX: usize = 1024;
 /// Most volumes of deleted Machines that the status of a libvirt host lists: 1024 entries are below half of what etcd
 /// stores of one object.
 pub const KEPT_VOLUMES_MAX: usize = 1024;
+/// Most kept volumes of one namespace in that list: a quarter of it, so that no namespace takes the place of all others.
+pub const KEPT_VOLUMES_OF_NAMESPACE_MAX: usize = 256;
 
 /// Most subnets of a NetworkConfiguration: both families, and some that were added when others were full.
 pub const SUBNETS_MAX: usize = 16;

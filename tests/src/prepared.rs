@@ -70,7 +70,8 @@ async fn prepare(tools: &Tools, admission: &Path, objects: &[Value], target: &Pa
     copy(&data, target)
 }
 
-/// Copies a folder of etcd. Its log is a file of 64 MB that is mostly empty: the zeros at the end of a file take no space in the copy.
+/// Copies a folder of etcd. Its log is a file of 64 MB that is mostly empty: the zeros at the end of a file take no space in
+/// the copy.
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {

@@ -94,7 +94,8 @@ pub(super) fn pending(machine: &str, guest: &Guest<'_>, desired: &Template) -> V
     list
 }
 
-/// Whether KubeVirt gives the guest its desired memory without a restart; `None`: the instance has no maximum, or one that cannot be read.
+/// Whether KubeVirt gives the guest its desired memory without a restart; `None`: the instance has no maximum, or one that
+/// cannot be read.
 fn takes_memory(instance: &Instance, desired: &InstanceSpec) -> Option<bool> {
     let bytes = |text: &str| text.parse::<Bytes>().ok();
     let memory = &instance.spec.domain.memory;

@@ -2,7 +2,7 @@
 
 use common::api::left_volumes::{KeptVolume, Tombstone, TombstoneVolume};
 use common::api::libvirt_host::LibvirtHostStatus;
-use common::bounds::KEPT_VOLUMES_MAX;
+use common::bounds::{KEPT_VOLUMES_MAX, KEPT_VOLUMES_OF_NAMESPACE_MAX};
 use common::names;
 use controller_core::client::{ApiError, GuardedClient};
 use controller_core::machine::Machine;
@@ -34,6 +34,29 @@ pub(crate) async fn record(
         volumes,
     });
     put_status(api, host, &status).await
+}
+
+/// Why a host lists no more kept volumes of the namespace of these; `None`: it lists them, or does already.
+pub(crate) fn full_list(host: &LibvirtHost, volumes: &[KeptVolume]) -> Option<String> {
+    let listed = &host.status.kept_volumes;
+    let mut new = volumes.iter().filter(|volume| !is_listed(listed, volume));
+    let namespace = namespace_of(new.next()?);
+    let of_namespace = listed.iter().filter(|kept| namespace_of(kept) == namespace);
+    let count = of_namespace.count();
+    // The first one was taken above.
+    (count + 1 + new.count() > KEPT_VOLUMES_OF_NAMESPACE_MAX).then(|| {
+        format!(
+            "LibvirtHost '{}' lists {count} kept volumes of namespace '{namespace}' and at most {KEPT_VOLUMES_OF_NAMESPACE_MAX} of one namespace: delete some of them (annotation {} of a Machine of the same name); the deletion of this Machine waits until then",
+            host.name(),
+            names::ANNOTATION_RELEASE_VOLUME
+        )
+    })
+}
+
+/// The namespace of the Machine that a volume was kept of.
+fn namespace_of(kept: &KeptVolume) -> &str {
+    let machine = kept.machine.split_once('/');
+    machine.map_or(kept.machine.as_str(), |(namespace, _)| namespace)
 }
 
 /// Records volumes that are kept of a Machine that is about to be deleted.
@@ -102,4 +125,42 @@ pub(super) async fn put_status(
     api.write(hosts.patch_status(host.name(), &params, &body))
         .await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::host_object;
+
+    fn kept(machine: &str, volume: usize) -> KeptVolume {
+        KeptVolume {
+            machine: machine.into(),
+            uid: "uid".into(),
+            disk: "data".into(),
+            pool: "vms".into(),
+            volume: format!("{machine}-{volume}"),
+            size: None,
+        }
+    }
+
+    #[test]
+    fn no_namespace_takes_the_place_of_all_others_in_the_list_of_a_host() {
+        let mut host = host_object("alpha");
+        let all = (0..KEPT_VOLUMES_OF_NAMESPACE_MAX).map(|volume| kept("blue/web", volume));
+        host.status.kept_volumes = all.collect();
+        let listed = [kept("blue/web", 0)];
+        assert_eq!(full_list(&host, &listed), None);
+        assert_eq!(
+            full_list(&host, &[kept("red/web", 1), kept("red/web", 2)]),
+            None
+        );
+        let why = full_list(&host, &[kept("blue/db", 1)]).unwrap();
+        assert!(
+            why.contains("256 kept volumes of namespace 'blue'"),
+            "{why}"
+        );
+        host.status.kept_volumes.pop();
+        assert_eq!(full_list(&host, &[kept("blue/db", 1)]), None);
+        assert!(full_list(&host, &[kept("blue/db", 1), kept("blue/db", 2)]).is_some());
+    }
 }
