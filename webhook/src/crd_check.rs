@@ -109,31 +109,41 @@ fn established(crd: &CustomResourceDefinition) -> bool {
 /// Starts the watch of the CRD and the task that keeps the readiness condition `schema` up to date.
 pub(crate) fn start(tasks: &mut Tasks, client: &Client, ready: &Checks) {
     let crds = Api::all(client.clone());
-    let crd = spawn_object_watch(tasks, crds, MACHINES, "customresourcedefinition", ready);
-    tasks.spawn("schema", check_always(crd, ready.register("schema")));
+    let what = "customresourcedefinition";
+    // Its schema, decoded, takes megabytes.
+    let fits = spawn_object_watch(tasks, crds, MACHINES, what, ready, |crd| check(&crd));
+    tasks.spawn("schema", check_always(fits, ready.register("schema")));
+}
+
+/// Fails with what the installed CRD lacks.
+fn check(crd: &CustomResourceDefinition) -> Result<(), String> {
+    if !established(crd) {
+        return Err(format!("{MACHINES} is not established"));
+    }
+    match missing(crd).as_slice() {
+        [] => Ok(()),
+        paths => Err(format!(
+            "the installed {MACHINES} is older than this program, it lacks {}",
+            paths.join(", ")
+        )),
+    }
 }
 
 async fn check_always(
-    mut crd: watch::Receiver<Observed<CustomResourceDefinition>>,
+    mut installed: watch::Receiver<Observed<Result<(), String>>>,
     check: Check,
 ) -> Result<(), Infallible> {
     loop {
-        let observed = crd.borrow_and_update().clone();
+        let observed = installed.borrow_and_update().clone();
         match observed {
             Observed::Unknown => {}
             Observed::Absent => check.missing(format!("{MACHINES} is not installed")),
-            Observed::Present(crd) if !established(&crd) => {
-                check.missing(format!("{MACHINES} is not established"));
-            }
-            Observed::Present(crd) => match missing(&crd).as_slice() {
-                [] => check.met(),
-                paths => check.missing(format!(
-                    "the installed {MACHINES} is older than this program, it lacks {}",
-                    paths.join(", ")
-                )),
+            Observed::Present(fits) => match &*fits {
+                Ok(()) => check.met(),
+                Err(why) => check.missing(why.clone()),
             },
         }
-        if crd.changed().await.is_err() {
+        if installed.changed().await.is_err() {
             // The watch has ended; its own task reports that.
             return Ok(());
         }

@@ -118,11 +118,20 @@ pub enum Observed<K> {
     Present(Arc<K>),
 }
 
-/// Sink of a watch on one object.
+/// Sink of a watch on one object, of which it keeps what `reduce` makes of it.
 #[derive(Debug)]
-struct Single<K>(watch::Sender<Observed<K>>);
+struct Single<K, R> {
+    observed: watch::Sender<Observed<R>>,
+    reduce: fn(K) -> R,
+}
 
-impl<K: Send + Sync> WatchSink<K> for Single<K> {
+impl<K, R> Single<K, R> {
+    fn present(&self, object: K) -> Observed<R> {
+        Observed::Present(Arc::new((self.reduce)(object)))
+    }
+}
+
+impl<K: Send + Sync, R: Send + Sync> WatchSink<K> for Single<K, R> {
     type Listing = Option<K>;
 
     fn list(listing: &mut Option<K>, object: K) {
@@ -130,37 +139,41 @@ impl<K: Send + Sync> WatchSink<K> for Single<K> {
     }
 
     fn reset(&self, only: Option<K>) {
-        self.0.send_replace(only.map_or(Observed::Absent, |object| {
-            Observed::Present(Arc::new(object))
-        }));
+        let observed = only.map_or(Observed::Absent, |object| self.present(object));
+        self.observed.send_replace(observed);
     }
 
     fn apply(&self, object: K) {
-        self.0.send_replace(Observed::Present(Arc::new(object)));
+        self.observed.send_replace(self.present(object));
     }
 
     fn delete(&self, _object: K) {
-        self.0.send_replace(Observed::Absent);
+        self.observed.send_replace(Observed::Absent);
     }
 }
 
 /// Starts a watch on the object `name` as the task `what`, which is also the name of its readiness
-/// condition. Returns what it reports.
-pub fn spawn_object_watch<K>(
+/// condition. Returns what `reduce` makes of what it reports; nothing else of the object is kept.
+pub fn spawn_object_watch<K, R>(
     tasks: &mut Tasks,
     api: Api<K>,
     name: &str,
     what: &'static str,
     ready: &Checks,
-) -> watch::Receiver<Observed<K>>
+    reduce: fn(K) -> R,
+) -> watch::Receiver<Observed<R>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    R: Send + Sync + 'static,
 {
     let (sender, receiver) = watch::channel(Observed::Unknown);
     // With this selector, a role that is limited to the object's name is sufficient.
     let config = Config::default().fields(&format!("metadata.name={name}"));
     let events = kube::runtime::watcher(api, config);
-    let sink = Arc::new(Single(sender));
+    let sink = Arc::new(Single {
+        observed: sender,
+        reduce,
+    });
     tasks.spawn(what, follow(events, sink, what, ready.register(what)));
     receiver
 }

@@ -36,7 +36,7 @@ pub fn start(
 
     let secrets = Api::namespaced(client.clone(), &args.namespace);
     let objects = WatchedObjects {
-        secret: spawn_object_watch(tasks, secrets, &args.ca_secret, "CA secret", ready),
+        secret: spawn_object_watch(tasks, secrets, &args.ca_secret, "CA secret", ready, |it| it),
         mutating: configuration(
             tasks,
             client,
@@ -106,6 +106,6 @@ where
         + Sync
         + 'static,
 {
-    let observed = spawn_object_watch(tasks, Api::all(client.clone()), name, what, ready);
+    let observed = spawn_object_watch(tasks, Api::all(client.clone()), name, what, ready, |it| it);
     WatchedConfiguration::new(name, observed)
 }
