@@ -40,6 +40,7 @@ use crate::apply::on_host::{Job, act};
 use crate::capacity::UNLIMITED;
 use crate::guard::Guard;
 use crate::hardware::Cpus;
+use crate::hosts::tombstones::is_listed;
 use crate::images::fetches::{Fetches, ImageState};
 use crate::images::names::{attempt, is_attempt_of, marker, marker_xml};
 use crate::libvirt_host::LibvirtHost;
@@ -382,9 +383,11 @@ impl Environment {
             }
             Action::RecordKept { volumes, .. } => {
                 let known = &mut self.object.status.kept_volumes;
-                let new = volumes.iter().filter(|it| !known.contains(it));
-                let new: Vec<_> = new.cloned().collect();
-                known.extend(new);
+                for volume in volumes {
+                    if !is_listed(known, volume) {
+                        known.push(volume.clone());
+                    }
+                }
                 Ok(())
             }
             Action::ReleaseKept(kept) => {

@@ -1,5 +1,7 @@
 //! Taints, affinities and spreads that the policies of a namespace allow.
 
+use std::fmt::Debug;
+
 use crate::api::machine::Affinity;
 use crate::catalog::Policy;
 use crate::code::Code;
@@ -58,7 +60,7 @@ fn terms(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) 
             affinity.path,
             affinity.value.is_some_and(|it| *it != Affinity::default()),
             allowed.allows_affinity,
-            format!("{:?}", affinity.value),
+            &affinity.value as &dyn Debug,
             "affinity",
             "nodeSelector selects nodes, and placement.antiAffinityGroup keeps Machines apart",
         ),
@@ -66,7 +68,7 @@ fn terms(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) 
             spread.path,
             spread.value.is_some_and(|list| !list.is_empty()),
             allowed.allows_topology_spread,
-            format!("{:?}", spread.value),
+            &spread.value,
             "topologySpreadConstraints",
             "placement.antiAffinityGroup keeps Machines apart",
         ),
@@ -74,7 +76,7 @@ fn terms(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) 
         if is_requested && !is_allowed {
             let code = Code::AffinityNotAllowed;
             let fault = allows_no(code, path, policy, what, instead);
-            findings.deny(fault.known_as(format!("{what}: {content}")));
+            findings.deny(fault.known_as(format!("{what}: {content:?}")));
         }
     }
 }

@@ -6,12 +6,14 @@ use crate::api::choice::{Choice as _, PendingAction};
 use crate::api::normalized::Normalized;
 use crate::rules::rule::{GuestReport, PendingValue};
 
-/// The stored block with the sizes and features of the running guest, on which it depends what that can take. What KubeVirt is
-/// giving it by a live migration counts as given: the instance has it, and is not given less.
+/// The stored block with the sizes and features of the running guest, on which it depends what that can take. Sockets that
+/// KubeVirt is giving it by a live migration count as given: the instance has them, and is not given fewer.
 pub(super) fn running(stored: &Normalized, guest: GuestReport<'_>) -> Normalized {
     let mut runs = stored.clone();
-    let waits = |change: &&PendingValue| change.action != PendingAction::LiveMigration.as_str();
-    for change in guest.pending.iter().filter(waits) {
+    let is_given = |change: &PendingValue| {
+        change.field == "cpu.sockets" && change.action == PendingAction::LiveMigration.as_str()
+    };
+    for change in guest.pending.iter().filter(|change| !is_given(change)) {
         let current = &change.current;
         match change.field.as_str() {
             "cpu.cores" => set(&mut runs.cpu.cores, current),

@@ -97,7 +97,7 @@ pub(crate) async fn remove_kept(
 }
 
 /// Whether a list of kept volumes has this one. The API server refuses a list that has a volume twice.
-pub(super) fn is_listed(kept_volumes: &[KeptVolume], volume: &KeptVolume) -> bool {
+pub(crate) fn is_listed(kept_volumes: &[KeptVolume], volume: &KeptVolume) -> bool {
     let mut known = kept_volumes.iter();
     known.any(|known| (&known.pool, &known.volume) == (&volume.pool, &volume.volume))
 }

@@ -346,8 +346,8 @@ async fn a_machine_that_is_moved_is_on_its_new_host_once_no_host_shows_its_defin
         hosts.reserve(machine.uid(), "beta", reserved);
         // Of a guest that grows the domain is still there, and the pass before `Leave` looks for room.
         if !grows {
-            let undefine = env.connection().unwrap();
-            { undefine }
+            env.connection()
+                .unwrap()
                 .undefine(domain_uuid(machine.uid()), FirmwareState::Keep)
                 .unwrap();
         }

@@ -28,6 +28,17 @@ fn host() -> FakeLibvirt {
     host
 }
 
+/// A removal of the base image, of which every precondition holds.
+fn removal(key: Option<String>) -> Removal {
+    Removal {
+        pool: POOL.into(),
+        name: BASE.into(),
+        key,
+        is_owned: true,
+        is_deletable: true,
+    }
+}
+
 /// Breaks each precondition of each effect that removes a volume.
 #[test]
 fn no_volume_is_removed_without_each_precondition() {
@@ -41,13 +52,7 @@ fn no_volume_is_removed_without_each_precondition() {
             put(&fake, BASE, FakeVolume::default());
             let mut connection = fake.open(&target()).unwrap();
             let key = connection.volume(POOL, BASE).unwrap().unwrap().key;
-            let mut removal = Removal {
-                pool: POOL.into(),
-                name: BASE.into(),
-                key: Some(key),
-                is_owned: true,
-                is_deletable: true,
-            };
+            let mut removal = removal(Some(key));
             let mut guard = environment::guard();
             match precondition {
                 Precondition::LeaseHeld => guard = environment::guard_without_lease(),
@@ -116,13 +121,7 @@ fn an_overlay_that_is_made_while_the_pools_are_refreshed_keeps_its_base() {
         Effect::RemoveUnusedImage,
     ] {
         let host = host();
-        let removal = Removal {
-            pool: POOL.into(),
-            name: BASE.into(),
-            key: None,
-            is_owned: true,
-            is_deletable: true,
-        };
+        let removal = removal(None);
         let mut connection = host.open(&target()).unwrap();
         let kept = remove_volume(&mut *connection, &environment::guard(), effect, &removal);
         let kept = kept.unwrap_err().to_string();
@@ -138,16 +137,9 @@ fn while_an_image_is_copied_into_a_pool_a_removal_waits_and_asks_for_no_repair()
     put(&fake, BASE, FakeVolume::default());
     let busy = AccessError::Busy("pool 'vms' has asynchronous jobs running.".into());
     fake.fail("refresh", crate::access::fake::When::Before, busy);
-    let removal = Removal {
-        pool: POOL.into(),
-        name: BASE.into(),
-        key: None,
-        is_owned: true,
-        is_deletable: true,
-    };
     let mut host = fake.open(&target()).unwrap();
     let guard = environment::guard();
-    let removed = remove_volume(&mut *host, &guard, Effect::DeleteVolume, &removal);
+    let removed = remove_volume(&mut *host, &guard, Effect::DeleteVolume, &removal(None));
     let error = removed.unwrap_err();
     assert_eq!(error.kind(), "Busy");
     assert!(!error.to_string().contains("repair"), "{error}");
