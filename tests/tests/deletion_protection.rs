@@ -110,11 +110,13 @@ async fn kubectl_shows_what_becomes_of_the_disks_before_it_happens() {
     );
 }
 
-/// User data that is too long for a VirtualMachine, so that the Machine has a Secret.
+/// User data that is too long for a VirtualMachine, so that the Machine has a Secret, and a TPM, so that KubeVirt makes a
+/// claim for its content.
 fn protected(name: &str) -> Value {
     let data = format!("#cloud-config\n# {}\n", "long ".repeat(1_000));
     let spec = json!({
         "template": "small", "deletionProtection": true, "cloudInit": {"userData": data},
+        "domain": {"devices": {"tpm": {"persistent": true}}},
     });
     machine(name, &spec)
 }
@@ -123,6 +125,14 @@ async fn set_protection(env: &Environment, namespace: &str, protection: bool) {
     let patch = json!({"spec": {"deletionProtection": protection}});
     let machines = env.lab.objects(MACHINE, namespace);
     machines.merge("web", &patch).await.unwrap();
+}
+
+/// The name of the claim that KubeVirt made for the content of the TPM.
+async fn state_claim(env: &Environment, namespace: &str) -> String {
+    let claims = env.lab.objects(CLAIM, namespace).list().await.unwrap();
+    let is_state = |claim: &&Value| claim["metadata"]["labels"]["persistent-state-for"] == "web";
+    let claim = claims.iter().find(is_state).unwrap();
+    claim["metadata"]["name"].as_str().unwrap().to_owned()
 }
 
 /// A running, protected Machine whose objects all have the label, with the policies in effect.
@@ -135,7 +145,13 @@ async fn with_protected_machine(namespace: &str) -> Environment {
     let machines = env.lab.objects(MACHINE, namespace);
     machines.until_phase("web", "Running").await.unwrap();
     let is_marked = |object: &Value| object["metadata"]["labels"][LABEL] == "true";
-    for (kind, name) in [(VM, "web"), (CLAIM, "web-root"), (SECRET, "web-cloudinit")] {
+    let state = state_claim(&env, namespace).await;
+    for (kind, name) in [
+        (VM, "web"),
+        (CLAIM, "web-root"),
+        (CLAIM, &state),
+        (SECRET, "web-cloudinit"),
+    ] {
         let objects = env.lab.objects(kind, namespace);
         objects
             .until(name, "to have the label", is_marked)
@@ -223,10 +239,20 @@ async fn the_api_server_refuses_every_deletion_of_a_protected_machine_and_of_wha
 
     let because =
         "because its Machine web is protected: set spec.deletionProtection of the Machine to false";
-    for object in ["vm/web", "pvc/web-root", "secret/web-cloudinit"] {
+    let state = format!("pvc/{}", state_claim(&env, "default").await);
+    for object in ["vm/web", "pvc/web-root", &state, "secret/web-cloudinit"] {
         let text = refused(&kubectl, &["delete", object, "--wait=false"]).await;
         assert!(text.contains(because), "{object}: {text}");
     }
+    // KubeVirt removes the former claim of a guest that has migrated, and no disk.
+    let by_kubevirt = |object| {
+        let user = "--as=system:serviceaccount:kubevirt:kubevirt-controller";
+        let rights = "--as-group=system:masters";
+        ["delete", object, "--dry-run=server", user, rights]
+    };
+    run(&kubectl, &by_kubevirt(&state)).await;
+    let text = refused(&kubectl, &by_kubevirt("pvc/web-root")).await;
+    assert!(text.contains(because), "{text}");
     let web = machines.get("web").await.unwrap();
     assert_eq!(web["metadata"]["uid"], before);
     assert!(web["metadata"]["deletionTimestamp"].is_null());
@@ -270,10 +296,12 @@ async fn deleting_a_namespace_takes_no_protected_machine_and_no_part_of_it() {
     })
     .await
     .unwrap();
+    let state = state_claim(&env, "tenant").await;
     for (kind, name) in [
         (MACHINE, "web"),
         (VM, "web"),
         (CLAIM, "web-root"),
+        (CLAIM, &state),
         (SECRET, "web-cloudinit"),
     ] {
         let object = env.lab.objects(kind, "tenant").get(name).await.unwrap();

@@ -113,7 +113,7 @@ pub(crate) fn plan(
         // The guest that replaces the one that runs would have the disks for which a start waits.
         .chain(restart.action.filter(|_| !storage.holds_start))
         .chain(storage.releases)
-        .chain(state::add_owner(machine, observed))
+        .chain(state::set_owners(machine, observed))
         .chain(
             machine
                 .has_discarded_state()

@@ -37,11 +37,14 @@ pub(crate) fn teardown(machine: &Machine, observed: &Observed) -> Teardown<Actio
         return waiting(message.to_owned(), marked);
     }
     let keeps_state = state::is_kept(machine, observed);
-    let remove_owners = keeps_state.then(|| state::remove_owners(machine, observed));
-    if let Some(actions) = remove_owners.filter(|actions| !actions.is_empty()) {
-        let message =
-            "the claim with EFI variables and TPM loses its owners, because a disk is kept";
-        return waiting(message.to_owned(), actions);
+    let owners = state::set_owners(machine, observed);
+    if !owners.is_empty() {
+        let message = if keeps_state {
+            "the claim with EFI variables and TPM loses its owners, because a disk is kept"
+        } else {
+            "the claim with EFI variables and TPM gets the Machine as its owner, because no disk is kept"
+        };
+        return waiting(message.to_owned(), owners);
     }
     let vm = observed.vm.as_ref().filter(|vm| vm.belongs_to(name, uid));
     if let Some(vm) = vm {

@@ -10,6 +10,7 @@ use controller_core::objects::Meta;
 
 use super::action::{Action, ProtectedKind, Protection};
 use super::observed::Observed;
+use super::state;
 use crate::objects::{Claim, DataVolume};
 
 /// Whether an object has the label.
@@ -39,8 +40,9 @@ pub(super) fn unmark_import(import: &DataVolume) -> Option<Action> {
 
 /// The actions after which every object of the Machine has the label, or none has it.
 ///
-/// Protected are the claims of disks and the imports into them: a medium can be imported again. A claim that is still
-/// being imported into is deleted with its DataVolume, so that has the label in its place.
+/// Protected are the claims of disks, the imports into them, and the claim with EFI variables and TPM: a medium can be
+/// imported again. A claim that is still being imported into is deleted with its DataVolume, so that has the label in its
+/// place.
 pub(super) fn protection(machine: &Machine, observed: &Observed) -> Vec<Action> {
     if !machine.is_protected {
         return unprotect(machine, observed);
@@ -58,6 +60,7 @@ pub(super) fn protection(machine: &Machine, observed: &Observed) -> Vec<Action> 
     owned
         .of_guest(false)
         .chain(unlike(claims, ProtectedKind::Claim, false))
+        .chain(unlike(owned.states(), ProtectedKind::Claim, false))
         .chain(unlike(imports, ProtectedKind::DataVolume, false))
         .collect()
 }
@@ -68,6 +71,7 @@ pub(super) fn unprotect(machine: &Machine, observed: &Observed) -> Vec<Action> {
     owned
         .of_guest(true)
         .chain(unlike(owned.claims(), ProtectedKind::Claim, true))
+        .chain(unlike(owned.states(), ProtectedKind::Claim, true))
         .chain(unlike(owned.imports(), ProtectedKind::DataVolume, true))
         .collect()
 }
@@ -97,6 +101,12 @@ impl<'a> Owned<'a> {
     fn claims(&self) -> impl Iterator<Item = &'a Claim> {
         let all = self.observed.claims.values().map(AsRef::as_ref);
         all.filter(|claim| self.is_ours(*claim))
+    }
+
+    /// The claims in which KubeVirt keeps EFI variables and the content of the TPM.
+    fn states(&self) -> impl Iterator<Item = &'a Claim> {
+        let all = self.observed.state_claims.iter();
+        all.filter(|claim| state::is_of(self.machine, self.observed, claim))
     }
 
     fn imports(&self) -> impl Iterator<Item = &'a DataVolume> {

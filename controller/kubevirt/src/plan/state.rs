@@ -1,12 +1,13 @@
 //! The claim in which KubeVirt keeps EFI variables and the content of the TPM.
 //!
 //! KubeVirt makes it, and its VirtualMachine owns it. The Machine becomes another owner, so that it does not go with a
-//! VirtualMachine that is deleted by hand. When the Machine is deleted, it is kept if a disk of the Machine is kept: a disk
-//! that is encrypted with a key of the TPM cannot be read without it.
+//! VirtualMachine that is deleted by hand. It is kept after the Machine if a disk of the Machine is kept: a disk that is
+//! encrypted with a key of the TPM cannot be read without it. Such a claim has no owner from the start: a deletion in the
+//! foreground lets the garbage collector delete what the Machine owns before the controller has seen it.
 //!
 //! ```text
-//! VirtualMachine owns it ─▶ and the Machine
-//! Machine deleted ─▶ owners removed ─▶ VirtualMachine deleted ─▶ guest gone ─▶ KubeVirt's label removed
+//! VirtualMachine owns it ─┬▶ no disk is kept: and the Machine
+//!                         └▶ a disk is kept: no owner ─▶ Machine deleted ─▶ guest gone ─▶ KubeVirt's label removed
 //! ```
 //! The label stays as long as the guest may run, because KubeVirt makes another claim for a guest without one. It goes
 //! afterwards, because KubeVirt gives a labelled claim to any later VirtualMachine of the name, and deletes it if that
@@ -71,33 +72,54 @@ pub(super) fn is_kept(machine: &Machine, observed: &Observed) -> bool {
     ours.any(|claim| DeletableClaim::of(machine, claim).is_none())
 }
 
+/// Gives the claims the owners with which they go or stay as they have to when the Machine is deleted.
+pub(super) fn set_owners(machine: &Machine, observed: &Observed) -> Vec<Action> {
+    if is_kept(machine, observed) {
+        remove_owners(machine, observed)
+    } else {
+        add_owner(machine, observed)
+    }
+}
+
+/// Whether the controller has taken the owners off a claim of the Machine, or would.
+pub(super) fn is_of(machine: &Machine, observed: &Observed, claim: &Claim) -> bool {
+    let vm = own_vm(machine, observed);
+    goes_with(claim, machine, vm.map_or("", VirtualMachine::uid)) || has_no_owner_for(machine, claim)
+}
+
+fn has_no_owner_for(machine: &Machine, claim: &Claim) -> bool {
+    claim.annotation(names::ANNOTATION_RETAINED_FROM) == Some(machine.uid())
+}
+
 /// Makes the Machine an owner of the claims that its VirtualMachine owns. The garbage collector deletes an object with
-/// the last of its owners, so that they outlive a VirtualMachine that is deleted by hand. A claim that only has the label
-/// is not touched: somebody else may have made it.
-pub(super) fn add_owner(machine: &Machine, observed: &Observed) -> Vec<Action> {
-    let Some(vm) = own_vm(machine, observed) else {
-        return vec![];
-    };
+/// the last of its owners, so that they outlive a VirtualMachine that is deleted by hand. So do the claims that were kept
+/// for a disk that the Machine no longer has. A claim that only has KubeVirt's label is not touched: somebody else may have
+/// made it.
+fn add_owner(machine: &Machine, observed: &Observed) -> Vec<Action> {
+    // What the VirtualMachine owns goes with it when the Machine is deleted.
+    let vm = own_vm(machine, observed).filter(|_| !machine.is_deleting());
     let claims = observed.state_claims.iter();
     let claims = claims.filter(|claim| {
-        is_owned_by(claim, vm.uid()) && !is_owned_by(claim, machine.uid()) && !claim.is_deleting()
+        let is_ours = vm.is_some_and(|vm| is_owned_by(claim, vm.uid()));
+        (is_ours || has_no_owner_for(machine, claim))
+            && !is_owned_by(claim, machine.uid())
+            && !claim.is_deleting()
     });
     claims
         .filter_map(|claim| {
-            let mut owners = json!(claim.metadata.owner_references);
-            owners.as_array_mut()?.push(json!({
+            let owners = claim.metadata.owner_references.iter().flatten();
+            let own = json!({
                 "apiVersion": format!("{}/{}", names::GROUP, names::VERSION), "kind": "Machine",
                 "name": machine.name(), "uid": machine.uid(),
-            }));
-            let patch = json!({"metadata": {"ownerReferences": owners}});
-            let exact = Exact::of(claim)?;
-            Some(Action::KeepState(KeptState { exact, patch }))
+            });
+            let owners: Vec<_> = owners.map(|owner| json!(owner)).chain([own]).collect();
+            keep(claim, owners.into(), None)
         })
         .collect()
 }
 
 /// Takes the ownership of the VirtualMachine and of the Machine off the claims.
-pub(super) fn remove_owners(machine: &Machine, observed: &Observed) -> Vec<Action> {
+fn remove_owners(machine: &Machine, observed: &Observed) -> Vec<Action> {
     let vm = own_vm(machine, observed);
     let goes_with = |uid: &str| uid == machine.uid() || vm.is_some_and(|vm| vm.uid() == uid);
     let claims = observed.state_claims.iter();
@@ -108,14 +130,19 @@ pub(super) fn remove_owners(machine: &Machine, observed: &Observed) -> Vec<Actio
             if gone.is_empty() {
                 return None;
             }
-            let patch = json!({"metadata": {
-                "ownerReferences": others,
-                "annotations": {names::ANNOTATION_RETAINED_FROM: machine.uid()},
-            }});
-            let exact = Exact::of(claim)?;
-            Some(Action::KeepState(KeptState { exact, patch }))
+            keep(claim, json!(others), Some(machine.uid()))
         })
         .collect()
+}
+
+/// Sets the owners of a claim, and the annotation by which one without them is recognised.
+fn keep(claim: &Claim, owners: Value, retained_from: Option<&str>) -> Option<Action> {
+    let patch = json!({"metadata": {
+        "ownerReferences": owners,
+        "annotations": {names::ANNOTATION_RETAINED_FROM: retained_from},
+    }});
+    let exact = Exact::of(claim)?;
+    Some(Action::KeepState(KeptState { exact, patch }))
 }
 
 fn own_vm<'a>(machine: &Machine, observed: &'a Observed) -> Option<&'a VirtualMachine> {
@@ -126,8 +153,7 @@ fn own_vm<'a>(machine: &Machine, observed: &'a Observed) -> Option<&'a VirtualMa
 /// Takes KubeVirt's label off the claims that were kept, once the guest is gone.
 pub(super) fn remove_state_label(machine: &Machine, observed: &Observed) -> Vec<Action> {
     let kept = observed.state_claims.iter().filter(|claim| {
-        let from = claim.annotation(names::ANNOTATION_RETAINED_FROM);
-        from == Some(machine.uid()) && claim.label(names::LABEL_STATE) == Some(machine.name())
+        has_no_owner_for(machine, claim) && claim.label(names::LABEL_STATE) == Some(machine.name())
     });
     kept.filter_map(|claim| {
         let patch = json!({"metadata": {"labels": {

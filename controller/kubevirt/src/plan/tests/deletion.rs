@@ -5,7 +5,7 @@ use common::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
-use super::{message, reported};
+use super::{edit, message, reported};
 use crate::apply::claim_user::UserKind;
 use crate::environment::{FakeCluster, decode};
 use crate::objects::Claim;
@@ -297,7 +297,7 @@ fn an_instance_of_another_owner_delays_no_deletion_and_keeps_its_claims() {
 }
 
 /// A claim as KubeVirt makes it for EFI variables and the TPM of the guest.
-fn state_claim(environment: &FakeCluster) -> Claim {
+pub(super) fn state_claim(environment: &FakeCluster) -> Claim {
     let owner = environment.vm.as_ref().unwrap().uid();
     decode(json!({
         "metadata": {
@@ -343,39 +343,56 @@ fn the_state_of_a_guest_is_taken_from_its_virtual_machine_before_that_goes_if_a_
     assert_eq!(claim.label(names::LABEL_RETAINED_STATE), Some("web"));
 }
 
+/// The kinds of the owners of a claim.
+fn owners(environment: &FakeCluster, claim: &str) -> Vec<String> {
+    let owners = environment.claims[claim].metadata.owner_references.clone();
+    let owners = owners.into_iter().flatten();
+    owners.map(|owner| owner.kind).collect()
+}
+
 /// The garbage collector deletes an object with the last of its owners.
 #[test]
 fn the_state_of_a_guest_outlives_a_virtual_machine_that_is_deleted_by_hand() {
-    let mut environment = running();
-    let mut claim = state_claim(&environment);
+    let mut environment = FakeCluster::new(machine(block()));
+    environment.settle();
+    let claim = state_claim(&environment);
     let name = claim.name().to_owned();
     let kept = format!("kept PersistentVolumeClaim {name} with the state of the guest");
     environment.claims.insert(name.clone(), claim.clone());
     assert_eq!(environment.pass(), [kept.as_str()]);
-    let owners = |environment: &FakeCluster| {
-        let owners = environment.claims[&name].metadata.owner_references.clone();
-        let owners = owners.into_iter().flatten();
-        owners
-            .map(|owner| (owner.kind, owner.controller))
-            .collect::<Vec<_>>()
-    };
-    let [vm, own] = ["VirtualMachine", "Machine"].map(|kind| (kind.to_owned(), None));
-    assert_eq!(owners(&environment), [vm, own.clone()]);
+    assert_eq!(owners(&environment, &name), ["VirtualMachine", "Machine"]);
     assert_eq!(environment.pass(), [""; 0]);
 
-    // The garbage collector removes the owner that is gone.
-    environment.vm = None;
-    let state = environment.claims.get_mut(&name).unwrap();
-    let owners_left = state.metadata.owner_references.as_mut().unwrap();
-    owners_left.retain(|owner| owner.kind == "Machine");
-    environment.delete_machine();
-    assert_eq!(environment.pass(), [kept.as_str()]);
-    assert_eq!(owners(&environment), []);
-
     // A claim that KubeVirt did not make for the VirtualMachine is not taken.
+    let mut of_another = claim;
+    of_another.metadata.owner_references = None;
+    environment.claims.insert(name.clone(), of_another);
+    assert_eq!(environment.pass(), [""; 0]);
+}
+
+/// A deletion in the foreground deletes what the Machine and its VirtualMachine own before the controller has seen it.
+#[test]
+fn the_state_of_a_guest_has_no_owner_while_a_disk_is_kept() {
     let mut environment = running();
-    claim.metadata.owner_references = None;
+    let claim = state_claim(&environment);
+    let name = claim.name().to_owned();
+    let kept = format!("kept PersistentVolumeClaim {name} with the state of the guest");
     environment.claims.insert(name.clone(), claim);
+    assert_eq!(environment.pass(), [kept.as_str()]);
+    assert_eq!(owners(&environment, &name), [""; 0]);
+    assert_eq!(environment.pass(), [""; 0]);
+
+    // Once no disk of the Machine is kept, the state goes with it.
+    edit(&mut environment, |block| {
+        for disk in &mut block.disks {
+            disk.reclaim_policy = ReclaimPolicy::Delete;
+        }
+    });
+    let passes = environment.settle();
+    assert!(passes.contains(&kept), "{passes:?}");
+    assert_eq!(owners(&environment, &name), ["Machine"]);
+    let claim = &environment.claims[&name];
+    assert_eq!(claim.annotation(names::ANNOTATION_RETAINED_FROM), None);
     assert_eq!(environment.pass(), [""; 0]);
 }
 

@@ -4,7 +4,7 @@ use common::api::choice::ReclaimPolicy;
 use common::names;
 use serde_json::json;
 
-use super::{edit, images, machine_with_every_object, reported};
+use super::{deletion, edit, images, machine_with_every_object, reported};
 use crate::environment::{FakeCluster, decode};
 use controller_core::fixtures::{block, disk, machine};
 use controller_core::objects::Meta;
@@ -31,12 +31,17 @@ fn marked(environment: &FakeCluster) -> Vec<String> {
 fn the_objects_of_a_protected_machine_have_the_label_until_it_is_not_protected() {
     let mut environment = machine_with_every_object();
     environment.settle();
+    let state = deletion::state_claim(&environment);
+    let name = state.name().to_owned();
+    environment.claims.insert(name, state);
+    environment.settle();
     assert_eq!(marked(&environment), [""; 0]);
     edit(&mut environment, |block| block.deletion_protection = true);
     environment.settle();
     let all = [
         "VirtualMachine",
         "Secret",
+        "claim persistent-state-for-web-x2x9k",
         "claim web-data",
         "claim web-root",
     ];
