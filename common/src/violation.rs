@@ -320,11 +320,12 @@ impl Findings {
         });
     }
 
-    /// Turns the violations that the stored object has as well, by `is_old`, into warnings.
+    /// Turns the violations that the stored object has as well, by `is_old`, into warnings: without consequences and
+    /// duplicates.
     pub(crate) fn ratchet(&mut self, is_old: impl FnMut(&Violation) -> bool) {
         let (old, new): (Vec<_>, _) = self.violations.drain(..).partition(is_old);
         self.violations = new;
-        for fault in &old {
+        for fault in &deduped(old) {
             let text = format!(
                 "not new, so accepted: {}: {}",
                 fault.field,
@@ -350,41 +351,44 @@ impl Findings {
     /// Drops consequences of other violations, and duplicates: two items of a template may have the
     /// same violation.
     pub fn dedupe(&mut self) {
-        let all = std::mem::take(&mut self.violations);
-        let fields = |which: fn(&Violation) -> bool| -> BTreeSet<&str> {
-            let chosen = all.iter().filter(|violation| which(violation));
-            chosen.map(|violation| violation.field.as_str()).collect()
-        };
-        let unreadable = fields(|violation| violation.code.scope() == Scope::FieldsBelow);
-        let causes = fields(|violation| {
-            let scope = violation.code.scope();
-            violation.unless_faulty.is_empty() && !matches!(scope, Scope::Taken | Scope::Change)
-        });
-        let at_or_above = |field: &str, faults: &BTreeSet<&str>| {
-            let mut ends = field.match_indices(['.', '[']).map(|(end, _)| end);
-            faults.contains(field) || ends.any(|end| faults.contains(&field[..end]))
-        };
-        let kept: Vec<bool> = all
-            .iter()
-            .map(|violation| {
-                let hidden = violation.code.scope() != Scope::FieldsBelow
-                    && at_or_above(&violation.field, &unreadable);
-                let mut others = violation.unless_faulty.iter();
-                !hidden && !others.any(|field| at_or_above(field, &causes))
-            })
-            .collect();
-        let mut seen = BTreeSet::new();
-        let kept = all.into_iter().zip(kept).filter(|(_, kept)| *kept);
-        self.violations = kept
-            .map(|(violation, _)| violation)
-            .filter(|violation| seen.insert((violation.field.clone(), violation.message())))
-            .collect();
+        self.violations = deduped(std::mem::take(&mut self.violations));
     }
 
     /// Whether the object is accepted.
     pub fn accepted(&self) -> bool {
         self.count() == 0
     }
+}
+
+/// The violations without consequences of others among them, and without duplicates.
+fn deduped(all: Vec<Violation>) -> Vec<Violation> {
+    let fields = |which: fn(&Violation) -> bool| -> BTreeSet<&str> {
+        let chosen = all.iter().filter(|violation| which(violation));
+        chosen.map(|violation| violation.field.as_str()).collect()
+    };
+    let unreadable = fields(|violation| violation.code.scope() == Scope::FieldsBelow);
+    let causes = fields(|violation| {
+        let scope = violation.code.scope();
+        violation.unless_faulty.is_empty() && !matches!(scope, Scope::Taken | Scope::Change)
+    });
+    let at_or_above = |field: &str, faults: &BTreeSet<&str>| {
+        let mut ends = field.match_indices(['.', '[']).map(|(end, _)| end);
+        faults.contains(field) || ends.any(|end| faults.contains(&field[..end]))
+    };
+    let kept: Vec<bool> = all
+        .iter()
+        .map(|violation| {
+            let hidden = violation.code.scope() != Scope::FieldsBelow
+                && at_or_above(&violation.field, &unreadable);
+            let mut others = violation.unless_faulty.iter();
+            !hidden && !others.any(|field| at_or_above(field, &causes))
+        })
+        .collect();
+    let mut seen = BTreeSet::new();
+    let kept = all.into_iter().zip(kept).filter(|(_, kept)| *kept);
+    kept.map(|(violation, _)| violation)
+        .filter(|violation| seen.insert((violation.field.clone(), violation.message())))
+        .collect()
 }
 
 /// A text without control characters: the API server drops a warning that contains them.

@@ -82,14 +82,16 @@ pub(crate) fn counted(count: impl Display, noun: &str) -> String {
     format!("{count} {noun}{plural}")
 }
 
-/// As [`name_list`], with the names that are nearest to a value first. Of a long value only the part that messages show
-/// is compared: a distance costs the product of both lengths.
+/// The edit distance of two texts, whatever their case. Of a long text only the part that messages show is compared: the
+/// distance costs the product of both lengths.
+fn distance(one: &str, other: &str) -> usize {
+    let [one, other] = [one, other].map(|text| cut(text, VALUE_SHOWN_MAX).to_lowercase());
+    strsim::osa_distance(&one, &other)
+}
+
+/// As [`name_list`], with the names that are nearest to a value first.
 pub(crate) fn nearest_first(value: &str, mut names: Vec<String>) -> String {
-    let value = cut(value, VALUE_SHOWN_MAX).to_lowercase();
-    names.sort_by_cached_key(|name| {
-        let distance = strsim::osa_distance(&value, &name.to_lowercase());
-        (distance, name.clone())
-    });
+    names.sort_by_cached_key(|name| (distance(value, name), name.clone()));
     names.dedup();
     listed(names)
 }
@@ -101,15 +103,14 @@ pub(crate) fn nearest<'a>(
     names: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
     let length = wrong.chars().count();
-    // The distance is at least the difference of the lengths, so a very long text is not compared.
-    let near = |name: &&str, distance: usize| distance * 3 <= name.chars().count().max(3);
+    // The distance is at least the difference of the lengths, so a text that is much longer is not compared.
+    let near = |name: &&str, distance: usize| {
+        distance * 3 <= name.chars().count().clamp(3, VALUE_SHOWN_MAX)
+    };
     names
         .into_iter()
         .filter(|name| near(name, length.abs_diff(name.chars().count())))
-        .map(|name| {
-            let distance = strsim::osa_distance(&wrong.to_lowercase(), &name.to_lowercase());
-            (distance, name)
-        })
+        .map(|name| (distance(wrong, name), name))
         .filter(|(distance, name)| near(name, *distance))
         .min()
         .map(|(_, name)| name)
@@ -139,6 +140,16 @@ mod tests {
                 "{wrong}"
             );
         }
+    }
+
+    /// Compared whole, the texts would take minutes.
+    #[test]
+    fn of_long_texts_the_beginning_is_compared() {
+        let [wrong, name] = ["x", "y"].map(|end| "a".repeat(300_000) + end);
+        assert!(nearest(&wrong, [&*name]).is_some());
+        let other = "b".repeat(300_001);
+        assert!(nearest(&wrong, [&*other]).is_none());
+        assert!(nearest_first(&wrong, vec![other, name]).starts_with('a'));
     }
 
     #[test]

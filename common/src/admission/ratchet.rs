@@ -18,7 +18,8 @@ pub(super) trait NamedItems {
 }
 
 /// Turns a fault of `new` into a warning if `old` has the same fault at the list item of the same name.
-/// Of several identical faults, at most as many become warnings as `old` has.
+/// Of several identical faults, at most as many become warnings as `old` has. Runs before [`Findings::dedupe`]: a new fault
+/// is no consequence of one that becomes a warning.
 pub(super) fn ratchet<S: NamedItems>(
     findings: &mut Findings,
     new: &S,
@@ -48,11 +49,11 @@ pub(super) fn check_against_stored<S: NamedItems>(
     findings: &mut Findings,
 ) {
     check(new, stored.as_ref().map(|(old, _)| old), findings);
-    findings.dedupe();
     if let Some((old, mut old_findings)) = stored.filter(|_| !findings.accepted()) {
         check(&old, Some(&old), &mut old_findings);
         ratchet(findings, new, &old_findings, &old);
     }
+    findings.dedupe();
 }
 
 /// Identity of a fault that does not change when a list item or a line of a document moves.

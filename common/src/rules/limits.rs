@@ -102,6 +102,23 @@ pub(crate) fn truncate_machine(spec: &mut Json<'_>, findings: &mut Findings) {
     }
 }
 
+/// Whether no list of a block, and none of the template content in it, is longer than those of any Machine. The block of a
+/// new Machine comes from its author, and is read before the API server compares it with the schema of the CRD.
+pub(crate) fn are_lists_within_bounds(mut block: Json<'_>) -> bool {
+    let mut faults = Findings::default();
+    items(&mut block, "existingDisks", DISKS_MAX, &mut faults);
+    items(&mut block, "annotationKeys", POLICY_ITEMS_MAX, &mut faults);
+    if let Some(hardware) = block.get_mut("hardware") {
+        items(hardware, "devices", DEVICES_MAX, &mut faults);
+    }
+    truncate_machine(&mut block, &mut faults);
+    let template = block.get_mut("template");
+    if let Some(content) = template.and_then(|template| template.get_mut("content")) {
+        truncate_machine(content, &mut faults);
+    }
+    faults.accepted()
+}
+
 /// Rule [`Code::TooMany`] for the commands of probes.
 fn commands(spec: &mut Json<'_>, findings: &mut Findings) {
     for (probe, path) in [

@@ -44,7 +44,7 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
     let stage = request.stage;
     let restored = || {
         let is_new = old.is_none();
-        is_new.then(|| object.matching_block()).flatten()
+        is_new.then(|| object.restored_block()).flatten()
     };
     let stored_backend = old.as_ref().and_then(Old::backend);
     // Reading the block costs time, and most objects name no target.
@@ -87,8 +87,6 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
         &environment,
         &mut findings,
     );
-    findings.dedupe();
-
     let mut is_writable = findings.accepted();
     if let Some(old) = old.as_ref().filter(|_| !is_writable) {
         let old_findings = findings_of(old, &environment);
@@ -100,6 +98,7 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
             rules::judge_deletion(&mut findings);
         }
     }
+    findings.dedupe();
     if !findings.accepted() {
         return Verdict {
             findings,

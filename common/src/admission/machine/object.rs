@@ -44,11 +44,23 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The block, if it matches the intent of the same object, this release can read it, and admission can have written
-    /// it.
-    pub(super) fn matching_block(&self) -> Option<Normalized> {
+    /// The block, if this release can read it and admission can have written it.
+    fn readable_block(&self) -> Option<Normalized> {
         let block = self.block.as_ref()?.parse()?;
-        (block.intent_hash == self.hash && block.check_bounds().is_ok()).then_some(block)
+        block.check_bounds().is_ok().then_some(block)
+    }
+
+    /// The block, if it is readable and matches the intent of the same object.
+    pub(super) fn matching_block(&self) -> Option<Normalized> {
+        self.readable_block()
+            .filter(|block| block.intent_hash == self.hash)
+    }
+
+    /// As [`Self::matching_block`], of a new object: its author may have written the block.
+    pub(super) fn restored_block(&self) -> Option<Normalized> {
+        let block = self.matching_block()?;
+        let json = serde_json::from_str(&self.block.as_ref()?.0).ok()?;
+        limits::are_lists_within_bounds(json).then_some(block)
     }
 
     /// Whether another release wrote the block, and its digest matches the intent.
@@ -68,6 +80,9 @@ impl<'a> Object<'a> {
 pub(super) struct Old<'a> {
     pub(super) object: Object<'a>,
     pub(super) block: Option<Normalized>,
+    /// The block if it does not match the intent: the spec changed, and faults that were not new gave no other block. The
+    /// controller still makes what it says.
+    pub(super) outdated_block: Option<Normalized>,
     /// Faults found while decoding it.
     pub(super) faults: Findings,
 }
@@ -76,8 +91,13 @@ impl<'a> Old<'a> {
     pub(super) fn decode(text: &'a str) -> Self {
         let mut faults = Findings::default();
         let object = Object::decode(text, &mut faults);
+        let (block, outdated_block) = match object.readable_block() {
+            Some(block) if block.intent_hash == object.hash => (Some(block), None),
+            other => (None, other),
+        };
         Self {
-            block: object.matching_block(),
+            block,
+            outdated_block,
             object,
             faults,
         }

@@ -54,12 +54,14 @@ pub(super) fn notes(
     block: Option<&Normalized>,
     findings: &mut Findings,
 ) -> Vec<Warning> {
-    match old.zip(lookup.stored) {
-        Some((old, old_block)) => {
-            check_update(reviewed, old, old_block, block, lookup.catalog, findings)
-        }
-        None => warnings_of_new(lookup, block),
+    if let Some((old, stored)) = old.zip(lookup.stored) {
+        return check_update(reviewed, old, stored, block, lookup.catalog, findings);
     }
+    // The disks of the guest are still those of an outdated block. What it would take to change the guest is not known.
+    if let Some((old, outdated)) = old.and_then(|old| Some((old, old.outdated_block.as_ref()?))) {
+        check_update(reviewed, old, outdated, None, lookup.catalog, findings);
+    }
+    warnings_of_new(lookup, block)
 }
 
 /// Warnings of what a Machine lacks that is new and has a block.
