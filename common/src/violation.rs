@@ -12,7 +12,7 @@ use std::fmt;
 use crate::bounds::LABEL_KEY_MAX;
 use crate::code::{Code, Scope};
 use crate::field_path::FieldPath;
-use crate::words::{cut, quoted, shortened};
+use crate::words::{VALUE_SHOWN_MAX, cut, quoted, shortened};
 
 /// Longest warning in characters. The API server cuts warnings to 256 when they are many. Kubernetes
 /// recommends 120; a warning with long names may be longer, because its end has the fix of the fault.
@@ -182,10 +182,13 @@ impl Violation {
         self
     }
 
-    /// The same violation with the rejected text, shortened and quoted.
+    /// The same violation with the rejected text, shortened and quoted. Its identity has the whole text.
     #[must_use]
     pub fn text(mut self, value: &str) -> Self {
         self.value = Some(quoted(value));
+        if value.chars().nth(VALUE_SHOWN_MAX).is_some() {
+            self.identity = Some(format!("{}: {value}", self.detail));
+        }
         self
     }
 

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use crate::userinfo::without_password;
 
 /// Longest part of a user's value in a message, in characters.
-const VALUE_SHOWN_MAX: usize = 64;
+pub(crate) const VALUE_SHOWN_MAX: usize = 64;
 /// Most names in a message; a catalog can contain thousands.
 const NAMES_SHOWN_MAX: usize = 10;
 

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::decode::Metadata;
-use crate::api::choice::{Backend, ReclaimPolicy};
+use crate::api::choice::{Backend, FirmwareType, ReclaimPolicy};
 use crate::api::normalized::{Normalized, NormalizedDisk};
 use crate::api::status::MachineStatus;
 use crate::names;
@@ -63,8 +63,10 @@ pub fn warn_of_deletion(namespace: &str, old: &str) -> Findings {
             counted(more, "more disk")
         ));
     }
-    // It is kept with any disk.
-    let keeps_disk = disks.len() < block.disks.len() || !block.existing_disks.is_empty();
+    // It is kept with any disk, also one that left the spec.
+    let keeps_disk = disks.len() < block.disks.len()
+        || !block.existing_disks.is_empty()
+        || !status.kept_volumes.is_empty();
     if let Some(state) = state(&block).filter(|_| !keeps_disk) {
         findings.note(&format!(
             "Machine {namespace}/{name}: its deletion destroys {state}; a disk with reclaimPolicy: Retain keeps this, too"
@@ -75,7 +77,9 @@ pub fn warn_of_deletion(namespace: &str, old: &str) -> Findings {
 
 /// What the firmware and the TPM keep, in words; `None`: nothing.
 fn state(block: &Normalized) -> Option<&'static str> {
-    let keeps_efi = block.firmware.persistent == Some(true);
+    // A block of version 1 leaves it to the backend, and libvirt keeps them.
+    let is_default = block.backend == Backend::Libvirt && block.firmware.kind == FirmwareType::Efi;
+    let keeps_efi = block.firmware.persistent.unwrap_or(is_default);
     let keeps_tpm = block.tpm.is_some_and(|tpm| tpm.persistent);
     match (keeps_efi, keeps_tpm) {
         (false, false) => None,

@@ -15,13 +15,13 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// What a Machine with this block uses, whether or not it runs. Of its memory the largest size counts: a libvirt guest
+    /// What a Machine with this block uses, whether or not it runs. Of dedicated CPUs those up to maxSockets count. Of its memory the largest size counts: a libvirt guest
     /// is started with it, and gives the rest back only if its balloon driver cooperates.
     pub fn of(block: &Normalized) -> Self {
         let disks = block.disks.iter().map(|disk| disk.size);
         let cdroms = block.cdroms.iter().filter_map(|cdrom| cdrom.size);
         Self {
-            cpu: block.cpu.vcpus().into(),
+            cpu: block.counted_vcpus().into(),
             memory: amount(block.memory.max_size),
             storage: disks.chain(cdroms).map(amount).fold(0, u64::saturating_add),
         }

@@ -69,7 +69,9 @@ pub(crate) use disks::hotplug::hotpluggable;
 pub(crate) use disks::kept_reclaim_policies;
 pub(crate) use firmware::kept as kept_defaults;
 pub(crate) use image_names::kept as kept_images;
-pub use migration::libvirt::{check_shared_storage, obstacle as obstacle_to_move};
+pub use migration::libvirt::{
+    check_labels_of_policies, check_shared_storage, obstacle as obstacle_to_move,
+};
 pub(crate) use offered::device_kinds;
 pub(crate) use policies::settings::{annotation_keys, default_reclaim_policy, policies_of};
 pub use resolve::normalize;

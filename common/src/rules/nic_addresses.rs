@@ -19,7 +19,7 @@ use crate::words::titled;
 
 use super::networks::network_name;
 use super::rule::{Check, Lookup, Parts, Subject, rules};
-use super::uniqueness::{described, is_comparable, is_on, segment};
+use super::uniqueness::{described, is_comparable, on_segment, segment};
 
 rules! {
     "networks" Check::Part(addresses), on MACHINES_AND_TEMPLATES, Always {
@@ -198,8 +198,8 @@ fn card(item: &Item<'_, Network>, lookup: &Lookup<'_>, findings: &mut Findings) 
             continue;
         }
         let Some(segment) = &segment else { continue };
-        let mut others = catalog.others_with_address(machine, address);
-        others.retain(|other| is_on(other, segment, catalog));
+        let others = catalog.others_with_address(machine, address);
+        let others = on_segment(others, segment, catalog);
         let is_own = |other: &&OtherCard| other.namespace == machine.namespace;
         if let Some(other) = others.iter().find(is_own).or(others.first()) {
             let (holder, place) = described(other, machine.namespace, Some(network));

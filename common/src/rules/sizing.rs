@@ -94,7 +94,7 @@ pub(super) fn max_cores(merged: &Merged<'_>) -> Leaf<i64> {
 }
 
 /// The requested largest number of sockets.
-pub(super) fn max_sockets(merged: &Merged<'_>) -> Leaf<i64> {
+pub(crate) fn max_sockets(merged: &Merged<'_>) -> Leaf<i64> {
     cpu_leaf(merged, "resources.cpu.maxSockets", |cpu| cpu.max_sockets)
 }
 

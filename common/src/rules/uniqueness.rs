@@ -3,7 +3,7 @@
 //! Only values that the stored object does not have are checked. The catalog may lag behind, so the
 //! controller detects and reports conflicts as well.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::api::choice::Backend;
 use crate::api::machine::Network;
@@ -90,8 +90,8 @@ fn mac(card: &Item<'_, Network>, lookup: &Lookup<'_>, findings: &mut Findings) {
     let Some(mac) = mac.filter(|mac: &Mac| !has_mac(stored, network, *mac, derived)) else {
         return;
     };
-    let mut others = catalog.others_with_mac(machine, mac);
-    others.retain(|other| is_on(other, &segment, catalog));
+    let others = catalog.others_with_mac(machine, mac);
+    let others = on_segment(others, &segment, catalog);
     // A Machine of the own namespace can be named.
     let is_own = |other: &&OtherCard| other.namespace == machine.namespace;
     let Some(other) = others.iter().find(is_own).or(others.first()) else {
@@ -123,14 +123,37 @@ pub(super) fn segment(
     Segment::of(namespace, network, backend, row)
 }
 
-pub(super) fn is_on(other: &OtherCard, segment_of_card: &Segment, catalog: &dyn Catalog) -> bool {
-    let OtherCard {
-        namespace, card, ..
-    } = other;
-    let segment = segment(namespace, card.network.as_deref(), card.backend, catalog);
+/// The cards that are on a segment. Thousands may have one address on networks that do not exist: each network is compared
+/// once.
+pub(super) fn on_segment(
+    others: Vec<OtherCard>,
+    of_card: &Segment,
+    catalog: &dyn Catalog,
+) -> Vec<OtherCard> {
+    if others.is_empty() {
+        return others;
+    }
     let hosts = catalog.hosts();
     let hosts = || hosts.iter().map(|host| &host.networks[..]);
-    segment.is_some_and(|segment| segment.meets(segment_of_card, hosts()))
+    let mut compared = HashMap::new();
+    let meets: Vec<bool> = others
+        .iter()
+        .map(
+            |OtherCard {
+                 namespace, card, ..
+             }| {
+                let network = (namespace, card.network.as_deref(), card.backend);
+                *compared.entry(network).or_insert_with(|| {
+                    let segment = segment(namespace, network.1, card.backend, catalog);
+                    segment.is_some_and(|segment| segment.meets(of_card, hosts()))
+                })
+            },
+        )
+        .collect();
+    let others = others.into_iter().zip(meets);
+    others
+        .filter_map(|(other, meets)| meets.then_some(other))
+        .collect()
 }
 
 /// The Machine that has an address, and where. What is in another namespace is confidential.

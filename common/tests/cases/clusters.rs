@@ -269,21 +269,21 @@ impl From<Cluster> for StaticCatalog {
 fn networks(
     plain: Vec<String>,
     segments: Segments,
-    definitions: BTreeMap<String, String>,
+    mut definitions: BTreeMap<String, String>,
     ipams: &BTreeMap<String, Ipam>,
 ) -> BTreeMap<String, NetworkRow> {
     let plain = plain.into_iter();
     let plain = plain.map(|name| (name, (Some("br0".to_owned()), None)));
     let row = |(name, (bridge, vlan))| {
-        let definition = None;
         let row = NetworkRow {
             bridge,
             vlan,
-            definition,
+            definition: definitions.remove(&name),
             ipam: ipams.get(&name).map(|ipam| Arc::new(ipam.into())),
         };
         (name, row)
     };
+    let with_bridge: Vec<_> = plain.chain(segments).map(row).collect();
     let with_definition = definitions.into_iter().map(|(name, definition)| {
         let row = NetworkRow {
             definition: Some(definition),
@@ -291,11 +291,7 @@ fn networks(
         };
         (name, row)
     });
-    plain
-        .chain(segments)
-        .map(row)
-        .chain(with_definition)
-        .collect()
+    with_bridge.into_iter().chain(with_definition).collect()
 }
 
 fn machines(stored: BTreeMap<String, StoredMachine>) -> Machines {

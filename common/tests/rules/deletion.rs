@@ -91,6 +91,34 @@ fn only_the_state_that_a_machine_keeps_is_named() {
 }
 
 #[test]
+fn the_state_stays_with_a_disk_that_left_the_spec() {
+    let domain = json!({"devices": {"tpm": {"persistent": true}}});
+    let spec = json!({"template": "small", "backend": "libvirt", "domain": domain});
+    let kept = json!([{"name": "data", "claimName": "default-web-1.data.qcow2", "phase": "Kept"}]);
+    assert_eq!(warnings(&stored(&spec, &json!({}))).len(), 1);
+    assert_eq!(
+        warnings(&stored(&spec, &json!({"keptVolumes": kept}))),
+        [""; 0]
+    );
+}
+
+/// libvirt makes a file for the EFI variables of a domain that does not say otherwise.
+#[test]
+fn efi_variables_that_a_block_leaves_to_libvirt_are_named() {
+    let efi = json!({"firmware": {"bootloader": {"efi": true}}});
+    for (backend, number) in [("libvirt", 1), ("kubevirt", 0)] {
+        let spec = json!({"template": "small", "backend": backend, "domain": efi});
+        let mut stored = stored(&spec, &json!({}));
+        let mut block = stored["spec"]["normalized"].take();
+        block["version"] = json!(1);
+        block["firmware"] = json!({"type": "efi"});
+        block["disks"] = json!([]);
+        stored["spec"]["normalized"] = block;
+        assert_eq!(warnings(&stored).len(), number, "{stored}");
+    }
+}
+
+#[test]
 fn an_object_that_cannot_be_read_is_deleted_without_a_warning() {
     for text in [
         "",

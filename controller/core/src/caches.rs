@@ -61,20 +61,27 @@ pub struct Caches {
 }
 
 impl Caches {
-    /// The largest disk or medium that the policies of a namespace allow; `None`: they set no limit. While the labels of
-    /// the namespace are not known, every policy counts.
-    pub fn largest_disk(&self, namespace: &str) -> Option<Bytes> {
+    /// The policies of a namespace, sorted by name. While the labels of the namespace are not known, every policy counts.
+    pub fn policies_of(&self, namespace: &str) -> Vec<Arc<Policy>> {
         let namespace = self.namespaces.get("", namespace);
         let labels = namespace.map(|namespace| namespace.labels());
-        let mut least = None;
+        let mut policies = vec![];
         self.policies.for_each_summary(|_, policy| {
-            let policy = policy.as_ref();
             let holds =
                 |policy: &&Arc<Policy>| labels.as_ref().is_none_or(|labels| policy.selects(labels));
-            let limit = policy.filter(holds).and_then(|policy| policy.limits.disk);
-            least = least.into_iter().chain(limit).min();
+            policies.extend(policy.as_ref().filter(holds).cloned());
         });
-        least
+        policies.sort_by(|a, b| a.name.cmp(&b.name));
+        policies
+    }
+
+    /// The largest disk or medium that the policies of a namespace allow; `None`: they set no limit.
+    pub fn largest_disk(&self, namespace: &str) -> Option<Bytes> {
+        let policies = self.policies_of(namespace);
+        policies
+            .iter()
+            .filter_map(|policy| policy.limits.disk)
+            .min()
     }
 
     /// Empty caches around the store of Machines.

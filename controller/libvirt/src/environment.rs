@@ -13,6 +13,7 @@ use common::api::libvirt_host::{
 };
 use common::api::network::NetworkConfigurationSpec;
 use common::api::normalized::Normalized;
+use common::catalog::Policy;
 use common::names;
 use common::quantity::Bytes;
 use common::render::libvirt::{DomainMetadata, VolumeFormat, VolumeSpec, domain_uuid, volume_xml};
@@ -94,6 +95,8 @@ pub(crate) struct Environment {
     pub(crate) now: OffsetDateTime,
     /// Why the growth of the Machine is held, if it is.
     pub(crate) hold: Option<Fault>,
+    /// MachinePolicies of the Machine's namespace.
+    pub(crate) policies: Vec<Arc<Policy>>,
     /// Whether this replica holds the Lease.
     pub(crate) has_lease: bool,
     /// Whether the Machine was bound to another host.
@@ -121,6 +124,7 @@ impl Environment {
             is_copying: false,
             now: OffsetDateTime::UNIX_EPOCH,
             hold: None,
+            policies: vec![],
             has_lease: true,
             is_bound_elsewhere: false,
             version: 1,
@@ -210,6 +214,7 @@ impl Environment {
             binding,
             other_domains: self.other_domains(),
             targets: self.targets(),
+            policies: self.policies.clone(),
             elsewhere: self.elsewhere.clone(),
             hold: self.hold.clone(),
             networks: self.networks.clone(),

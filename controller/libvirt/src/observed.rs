@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use common::api::status::GuestOs;
+use common::catalog::Policy;
 use common::render::libvirt::{Domain, DomainMetadata};
 use common::render::{SecretKey, SecretValue};
 use controller_core::addresses::Conflict;
@@ -36,6 +37,8 @@ pub(crate) struct Observed {
     pub(crate) other_domains: Vec<ShownDomain>,
     /// The hosts that the Machine can be moved to or is moved to; read only while a move is requested or under way.
     pub(crate) targets: Vec<Candidate>,
+    /// MachinePolicies of the namespace; read with [`Self::targets`].
+    pub(crate) policies: Vec<Arc<Policy>>,
     /// LibvirtHosts beside that of the binding on which something of a Machine under deletion may be: its status does
     /// not name them, and they cannot be asked, or have volumes of it.
     pub(crate) elsewhere: Vec<String>,

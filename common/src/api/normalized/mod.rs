@@ -214,6 +214,12 @@ impl Normalized {
         self.has_dedicated_cpus().then(|| self.cpu.most_vcpus())
     }
 
+    /// vCPUs that count in limits and quotas: of dedicated ones those up to maxSockets, because no other machine can have
+    /// their processors.
+    pub fn counted_vcpus(&self) -> u32 {
+        self.dedicated_cpus().unwrap_or_else(|| self.cpu.vcpus())
+    }
+
     /// How many devices the machine has for itself, by the name of their resource.
     pub fn device_counts(&self) -> BTreeMap<&str, usize> {
         let mut counts = BTreeMap::new();

@@ -7,14 +7,16 @@
 //! knows the room of hosts as it was last reported; the controller looks again before anything is done.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::api::choice::{FirmwareType, PowerState};
 use crate::api::libvirt_host::SharedStorage;
 use crate::api::normalized::Normalized;
-use crate::catalog::{Catalog, HostRow};
+use crate::catalog::{Catalog, HostRow, Policy};
 use crate::names;
 use crate::quantity::Bytes;
 use crate::rules::hosts::needs_of;
+use crate::rules::policies::settings::policies_of;
 use crate::rules::rule::MigrationRequest;
 use crate::violation::{Findings, Reference};
 use crate::words::name_list;
@@ -92,6 +94,24 @@ pub fn check_shared_storage(
     }
 }
 
+/// Fails with the label that a MachinePolicy asks of the hosts of a namespace and that a host lacks. The node selector of a
+/// Machine from before the policy need not have it.
+pub fn check_labels_of_policies(
+    policies: &[Arc<Policy>],
+    labels: &BTreeMap<String, String>,
+) -> Result<(), String> {
+    for policy in policies {
+        let mut asked = policy.host_labels.iter();
+        if let Some((key, value)) = asked.find(|(key, value)| labels.get(*key) != Some(*value)) {
+            let policy = &policy.name;
+            return Err(format!(
+                "does not have the label {key}={value} that policy '{policy}' asks of hosts"
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Why the Machine of a request cannot be moved, as far as is known; `None`: it can, or the controller has to find out.
 pub(super) fn obstacle_of(
     request: &MigrationRequest<'_>,
@@ -115,11 +135,15 @@ pub(super) fn obstacle_of(
             "the Machine is on LibvirtHost '{host}' already: name another one in the annotation {target}, or drop that"
         ));
     }
+    let policies = policies_of(request.namespace, request.catalog, findings);
     let others = hosts.iter().filter(|row| row.name != host);
     let others = others.filter(|row| request.target.is_none_or(|target| row.name == target));
     let mut lacks = Vec::new();
     for other in others {
-        match check_target(request.namespace, block, here, other, request.catalog) {
+        let allowed = check_labels_of_policies(&policies, &other.labels);
+        match allowed
+            .and_then(|()| check_target(request.namespace, block, here, other, request.catalog))
+        {
             Ok(()) => return None,
             Err(why) => lacks.push(format!("{} {why}", other.name)),
         }

@@ -156,6 +156,8 @@ fn hosts(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) 
     }
     let path = FieldPath::field("nodeSelector");
     let selector = machine.merged.user().node_selector.as_ref();
+    // A Machine from before the policy keeps its selector: another one may be that of any host.
+    let identity = |detail: &str| format!("{detail}: {selector:?}");
     for (key, value) in &policy.host_labels {
         let code = Code::HostNotAllowed;
         let policy = &policy.name;
@@ -164,14 +166,17 @@ fn hosts(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) 
             Some(own) => {
                 let detail = format!("policy '{policy}' allows hosts with {key}={value} only");
                 let location = Location::from(path).key(key);
+                let identity = identity(&detail);
                 let fault = Violation::new(location, code, Kind::Forbidden, detail);
-                findings.deny(fault.text(own));
+                findings.deny(fault.text(own).known_as(identity));
             }
             None => {
                 let detail = format!(
                     "policy '{policy}' allows hosts with {key}={value} only; add this label"
                 );
-                findings.deny(Violation::new(path, code, Kind::Required, detail));
+                let identity = identity(&detail);
+                let fault = Violation::new(path, code, Kind::Required, detail);
+                findings.deny(fault.known_as(identity));
             }
         }
     }

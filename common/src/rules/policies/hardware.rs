@@ -1,12 +1,14 @@
 //! Hardware of nodes and hosts, and priorities, that the policies of a namespace allow.
 
 use crate::api::choice::{Choice as _, HugepageSize};
+use crate::api::normalized::Normalized;
 use crate::catalog::Policy;
 use crate::code::Code;
 use crate::rules::rule::{Check, PolicySubject, rules};
-use crate::rules::{hardware, placement};
+use crate::rules::{hardware, placement, sizing};
 use crate::violation::{Findings, Kind, Violation};
 
+use super::limits::counted_vcpus;
 use super::message::{allows, allows_no, names_of};
 
 rules! {
@@ -30,26 +32,28 @@ fn node_hardware(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Fi
     let dedicated = hardware::dedicated(merged);
     let pages = hardware::hugepages(merged);
     let size = pages.value.and_then(HugepageSize::parse);
-    for (path, is_requested, is_allowed, what) in [
-        (
-            dedicated.path,
-            dedicated.value == Some(true),
-            policy.hardware.allows_dedicated_cpu,
-            "dedicated CPUs",
-        ),
-        (
-            pages.path,
-            size.is_some(),
-            policy.hardware.allows_hugepages,
-            "huge pages",
-        ),
-    ] {
-        if is_requested && !is_allowed {
-            let code = Code::HardwareNotAllowed;
-            // Pages of another size are another fault.
-            let fault = allows_no(code, path, policy, what, "drop it");
-            findings.deny(fault.known_as(format!("{what}: {size:?}")));
-        }
+    let had = machine.stored;
+    // More of them, or pages of another size, are another fault than the former one.
+    let more_cpus = || {
+        let had = had.and_then(Normalized::dedicated_cpus);
+        let asked = counted_vcpus(merged).map(|(vcpus, _)| vcpus);
+        format!("more: {}", asked > had)
+    };
+    let more_pages = || {
+        let had = had.filter(|block| block.hugepages() == size);
+        let had = had.map(|block| block.memory.max_size);
+        let memory = sizing::guest_memory(merged, &mut Findings::default());
+        let is_more = memory.map(|memory| memory.max_size) > had;
+        format!("{size:?}, more: {is_more}")
+    };
+    let code = Code::HardwareNotAllowed;
+    if dedicated.value == Some(true) && !policy.hardware.allows_dedicated_cpu {
+        let fault = allows_no(code, dedicated.path, policy, "dedicated CPUs", "drop it");
+        findings.deny(fault.known_as(more_cpus()));
+    }
+    if size.is_some() && !policy.hardware.allows_hugepages {
+        let fault = allows_no(code, pages.path, policy, "huge pages", "drop it");
+        findings.deny(fault.known_as(more_pages()));
     }
     let Some(patterns) = &policy.hardware.devices else {
         return;

@@ -75,10 +75,12 @@ fn source(
     policy: &Policy,
     findings: &mut Findings,
 ) {
-    let mut deny = |field, value: &str, detail: String| {
+    // A message shows a part of a long value, and a URL without the credentials in it: another image is another fault.
+    let mut deny = |field, value: &str, whole: &str, detail: String| {
         let code = Code::ImageSourceNotAllowed;
+        let identity = format!("{}: {whole}", policy.name);
         let fault = Violation::new(at(field), code, Kind::Forbidden, detail);
-        findings.deny(fault.text(value));
+        findings.deny(fault.text(value).known_as(identity));
     };
     // A text that is no URL is refused as such.
     if let (Some(url), Some(prefixes)) = (&image.url, &policy.sources)
@@ -87,18 +89,19 @@ fn source(
     {
         let shown = redacted(url);
         let prefixes = prefixes.iter().map(ToString::to_string).collect();
-        deny("image.url", &shown, allows(policy, &shown, prefixes));
+        deny("image.url", &shown, url, allows(policy, &shown, prefixes));
     }
     if let Some(claim) = &image.persistent_volume_claim
         && !policy.allows_claims
     {
         let detail = format!("policy '{}' allows no copies of claims", policy.name);
-        deny("image.persistentVolumeClaim", claim, detail);
+        deny("image.persistentVolumeClaim", claim, claim, detail);
     }
     if let (Some(volume), Some(patterns)) = (&image.volume, &policy.volumes)
         && !patterns.iter().any(|pattern| pattern.matches(volume))
     {
         let patterns = patterns.iter().map(ToString::to_string).collect();
-        deny("image.volume", volume, allows(policy, volume, patterns));
+        let detail = allows(policy, volume, patterns);
+        deny("image.volume", volume, volume, detail);
     }
 }

@@ -7,8 +7,9 @@ use crate::bounds::VCPUS_MAX;
 use crate::catalog::Policy;
 use crate::code::Code;
 use crate::field_path::FieldPath;
+use crate::normalize::Merged;
 use crate::rules::rule::{Check, PolicySubject, rules};
-use crate::rules::{boot, disks, sizing};
+use crate::rules::{boot, disks, hardware, sizing};
 use crate::violation::{Findings, Kind, Violation};
 use crate::words::counted;
 
@@ -26,12 +27,11 @@ fn limits(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings)
     let (merged, stored, limits) = (machine.merged, machine.stored, &policy.limits);
     let mut scratch = Findings::default();
 
-    if let Some(cpu) = sizing::topology(merged, VCPUS_MAX, &mut scratch) {
-        let stored = stored.map(|block| u128::from(block.cpu.vcpus()));
-        let amount = Amount::new(cpu.vcpus().into(), stored, limits.cpu, |limit| {
+    if let Some((vcpus, path)) = counted_vcpus(merged) {
+        let stored = stored.map(|block| u128::from(block.counted_vcpus()));
+        let amount = Amount::new(vcpus.into(), stored, limits.cpu, |limit| {
             counted(limit, "vCPU")
         });
-        let path = sizing::largest_factor(merged);
         amount.check(path, policy, findings);
     }
     if let Some(memory) = sizing::guest_memory(merged, &mut scratch) {
@@ -77,6 +77,18 @@ fn limits(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings)
         counted(limit, "network card")
     });
     amount.check(FieldPath::field("networks"), policy, findings);
+}
+
+/// The vCPUs that count, as [`Normalized::counted_vcpus`], and the field where their number is best changed.
+pub(super) fn counted_vcpus(merged: &Merged<'_>) -> Option<(u32, FieldPath)> {
+    let cpu = sizing::topology(merged, VCPUS_MAX, &mut Findings::default())?;
+    let most = cpu.most_vcpus();
+    let is_dedicated = hardware::dedicated(merged).value == Some(true);
+    Some(if is_dedicated && most > cpu.vcpus() {
+        (most, sizing::max_sockets(merged).path)
+    } else {
+        (cpu.vcpus(), sizing::largest_factor(merged))
+    })
 }
 
 fn stored_disk<'b>(block: &'b Normalized, name: &str) -> Option<&'b NormalizedDisk> {

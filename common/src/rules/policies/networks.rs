@@ -51,9 +51,12 @@ fn cards(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) 
             findings.deny(Violation::new(leaf.path, code, Kind::Forbidden, detail).text(name));
             continue;
         }
-        if let Some(bridges) = not_allowed(policy, row.bridge.as_deref(), row.vlan) {
-            let segment = segment_text(row.bridge.as_deref(), row.vlan);
-            let allowed = allowed_text(policy, bridges, row.bridge.as_deref());
+        // A definition is what KubeVirt attaches, whatever bridge the NetworkConfiguration names beside it.
+        let is_defined = machine.backend == Backend::Kubevirt && row.definition.is_some();
+        let bridge = row.bridge.as_deref().filter(|_| !is_defined);
+        if let Some(bridges) = not_allowed(policy, bridge, row.vlan) {
+            let segment = segment_text(bridge, row.vlan);
+            let allowed = allowed_text(policy, bridges, bridge);
             let detail = format!("is {segment}; {allowed}");
             findings.deny(Violation::new(leaf.path, code, Kind::Forbidden, detail).text(name));
         }

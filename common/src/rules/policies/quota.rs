@@ -1,10 +1,10 @@
 //! Quota of a namespace: what all its Machines together may have.
 
 use crate::api::normalized::Normalized;
-use crate::bounds::VCPUS_MAX;
 use crate::catalog::{Counted, Policy, QuotaRequest, Resource, Usage, amount};
 use crate::code::Code;
 use crate::field_path::FieldPath;
+use crate::rules::policies::limits::counted_vcpus;
 use crate::rules::rule::{Check, PolicySubject, rules};
 use crate::rules::{boot, disks, sizing};
 use crate::violation::{Findings, Kind, Violation};
@@ -39,7 +39,8 @@ fn quota(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) 
     for excess in quota.excess(&policy.name, others, asked, has.plus(returning)) {
         // Where the amount is changed.
         let path = match excess.resource {
-            Resource::Cpu => sizing::largest_factor(machine.merged),
+            Resource::Cpu => counted_vcpus(machine.merged)
+                .map_or_else(|| sizing::largest_factor(machine.merged), |(_, path)| path),
             Resource::Memory => sizing::largest_memory(machine.merged).path,
             Resource::Storage => FieldPath::field("disks"),
         };
@@ -61,7 +62,7 @@ fn leaving(stored: &Normalized, machine: &PolicySubject<'_>) -> u64 {
 fn asked(machine: &PolicySubject<'_>) -> Usage {
     let merged = machine.merged;
     let mut scratch = Findings::default();
-    let cpu = sizing::topology(merged, VCPUS_MAX, &mut scratch);
+    let cpu = counted_vcpus(merged);
     let memory = sizing::guest_memory(merged, &mut scratch);
     let mut storage = 0;
     for item in disks::existing::own(merged, machine.backend) {
@@ -73,7 +74,7 @@ fn asked(machine: &PolicySubject<'_>) -> Usage {
         storage = size.map(amount).unwrap_or_default().saturating_add(storage);
     }
     Usage {
-        cpu: cpu.map_or(0, |cpu| cpu.vcpus().into()),
+        cpu: cpu.map_or(0, |(vcpus, _)| vcpus.into()),
         memory: memory.map_or(0, |memory| amount(memory.max_size)),
         storage,
     }

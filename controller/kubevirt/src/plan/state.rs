@@ -67,9 +67,12 @@ pub(super) fn is_kept(machine: &Machine, observed: &Observed) -> bool {
     if named.any(|claim| !is_own(&claim.claim_name)) {
         return true;
     }
-    let claims = observed.claims.values();
-    let mut ours = claims.filter(|claim| claim.belongs_to(machine.name(), machine.uid()));
-    ours.any(|claim| DeletableClaim::of(machine, claim).is_none())
+    observed.claims.values().any(|claim| {
+        // Its disk left the spec.
+        let is_released = claim.annotation(names::ANNOTATION_RETAINED_FROM) == Some(machine.uid());
+        let is_ours = claim.belongs_to(machine.name(), machine.uid());
+        is_released || (is_ours && DeletableClaim::of(machine, claim).is_none())
+    })
 }
 
 /// Gives the claims the owners with which they go or stay as they have to when the Machine is deleted.

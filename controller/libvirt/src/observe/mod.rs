@@ -97,6 +97,7 @@ impl Observer {
             binding: Binding::Unbound(vec![]),
             other_domains: vec![],
             targets: vec![],
+            policies: vec![],
             elsewhere: vec![],
             hold: match growth {
                 Growth::Held(fault) => Some(fault.clone()),
@@ -144,6 +145,7 @@ impl Observer {
         if is_moved && !machine.is_deleting() {
             // The lock would be held while volumes are looked for: the step that chooses the host takes it again.
             observed.targets = self.hosts.candidates(&self.caches, &self.objects).await.1;
+            observed.policies = self.caches.policies_of(machine.namespace());
         }
         if let Binding::Bound(view) = &mut observed.binding
             && self.needs_secrets(machine, view)

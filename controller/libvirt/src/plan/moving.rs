@@ -16,7 +16,7 @@ use common::api::normalized::{Normalized, NormalizedDisk};
 use common::api::status::LastMigration;
 use common::bounds::TEXT_MAX;
 use common::names;
-use common::rules::{check_shared_storage, obstacle_to_move};
+use common::rules::{check_labels_of_policies, check_shared_storage, obstacle_to_move};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Refusal, Subject};
@@ -182,7 +182,9 @@ fn target<'o>(
     let others = others.filter(|host| named.is_none_or(|named| host.name == named));
     let (mut sharing, mut lacks) = (Vec::new(), Vec::new());
     for host in others {
-        match check_shared_storage(block, &here, &host.spec.shared_storage()) {
+        let allowed = check_labels_of_policies(&observed.policies, &host.labels);
+        let storage = host.spec.shared_storage();
+        match allowed.and_then(|()| check_shared_storage(block, &here, &storage)) {
             Ok(()) => sharing.push(host),
             Err(why) => lacks.push(format!("{}: {why}", host.name)),
         }

@@ -405,3 +405,21 @@ fn the_state_of_a_guest_without_kept_disks_goes_with_its_virtual_machine() {
     let claim = &environment.claims[&name];
     assert_eq!(claim.annotation(names::ANNOTATION_RETAINED_FROM), None);
 }
+
+/// A disk that is encrypted with a key of the TPM cannot be read without it.
+#[test]
+fn the_state_of_a_guest_is_kept_with_a_disk_that_left_the_spec() {
+    let mut block = block();
+    block.disks.push(disk("data", ReclaimPolicy::Delete));
+    let mut environment = FakeCluster::new(machine(block));
+    environment.settle();
+    edit(&mut environment, |block| block.disks.truncate(1));
+    for _ in 0..2 {
+        environment.instance = None;
+        environment.settle();
+    }
+    let name = delete_with_state(&mut environment);
+    let kept = format!("kept PersistentVolumeClaim {name} with the state of the guest");
+    assert_eq!(environment.pass(), [kept.as_str()]);
+    assert_eq!(owners(&environment, &name), [""; 0]);
+}

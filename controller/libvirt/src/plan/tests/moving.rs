@@ -3,9 +3,11 @@
 use common::api::choice::{FirmwareType, MigrationResult};
 use common::api::normalized::NormalizedTpm;
 use common::api::status::LastMigration;
+use common::catalog::Policy;
 use controller_core::conditions::Fault;
 use controller_core::fixtures::existing_disk;
 use controller_core::plan::{Refusal, Subject};
+use serde_json::json;
 
 use super::*;
 use crate::access::AccessError;
@@ -398,4 +400,20 @@ fn the_other_host_must_have_each_volume_whole_unused_and_only_once() {
         assert_eq!(env.machine().status.host.as_deref(), Some("alpha"), "{why}");
         assert_eq!(domains(&env).0, ["alpha"], "{why}");
     }
+}
+
+/// The node selector of a Machine from before the policy does not have the labels.
+#[test]
+fn a_host_that_a_policy_does_not_allow_gets_no_machine() {
+    let spec = json!({"namespaceSelector": {}, "libvirtHosts": {"matchLabels": {"zone": "a"}}});
+    let policy = Policy::new("tenants".into(), serde_json::from_value(spec).unwrap()).unwrap();
+    let mut env = stopped();
+    env.policies = vec![policy.into()];
+    request(&mut env);
+    env.settle();
+    assert_eq!(last(&env).result, Some(MigrationResult::Refused));
+    let message = last(&env).message.as_deref().unwrap();
+    let why = "beta: does not have the label zone=a that policy 'tenants' asks of hosts";
+    assert!(message.contains(why), "{message}");
+    assert_eq!(domains(&env), on("alpha"));
 }
