@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use super::host_hardware::{HardwareNeed, HostHardware};
 use super::ipam::Ipam;
 use super::kept::KeptByNamespace;
-use crate::api::choice::{HugepageSize, VirtType};
+use crate::api::choice::VirtType;
 use crate::api::libvirt_host::{HostNetwork, HostResources, LibvirtHostSpec, SharedStorage};
 use crate::api::machine::Image;
 use crate::api::network::NetworkConfigurationSpec;
@@ -61,12 +62,8 @@ pub struct HostRow {
     pub dedicated_cpus: usize,
     /// How many devices it offers, by name.
     pub devices: BTreeMap<String, usize>,
-    /// Whether it emulates TPMs; `None` before the host was reached for the first time.
-    pub tpm: Option<bool>,
-    /// CPU models that its guests can have; empty: not known.
-    pub cpu_models: BTreeSet<String>,
-    /// Sizes of the huge pages that it has; `None`: not known.
-    pub hugepages: Option<Vec<HugepageSize>>,
+    /// What its hypervisor has, as last reported.
+    pub hardware: HostHardware,
     /// Prefixes of URLs that it fetches images from; `None`: any that leads to a public address.
     pub image_sources: Option<Vec<String>>,
     /// Storage classes whose pools other hosts have as well.
@@ -108,9 +105,7 @@ impl HostRow {
             existing_volumes: namespaces.collect(),
             dedicated_cpus,
             devices: devices.map(|(count, name)| (name, count)).collect(),
-            tpm: None,
-            cpu_models: BTreeSet::new(),
-            hugepages: None,
+            hardware: HostHardware::default(),
             image_sources: spec.image_sources,
             shared_storage,
             takes_machines,
@@ -135,14 +130,7 @@ impl HostRow {
                 networks.any(|network| network.name == **bridge && network.carries(*vlan))
             }
             Need::Images => self.image_pool,
-            Need::Tpm => self.tpm != Some(false),
-            Need::CpuModel(model) => {
-                self.cpu_models.is_empty() || self.cpu_models.contains(&**model)
-            }
-            Need::Hugepages(size) => {
-                let sizes = self.hugepages.as_ref();
-                sizes.is_none_or(|sizes| sizes.contains(size))
-            }
+            Need::Hardware(need) => self.hardware.offers(need),
             Need::ExistingVolumes(namespace) => self.existing_volumes.contains(&**namespace),
             Need::DedicatedCpus(count) => self.dedicated_cpus >= *count,
             Need::Devices { name, count } => self.devices.get(&**name) >= Some(count),
@@ -167,12 +155,8 @@ pub enum Need<'a> {
     },
     /// A pool for images.
     Images,
-    /// Emulation of a TPM 2.0.
-    Tpm,
-    /// A CPU model, or a way to take that of the host.
-    CpuModel(Cow<'a, str>),
-    /// Huge pages of a size.
-    Hugepages(HugepageSize),
+    /// Something of its hypervisor.
+    Hardware(HardwareNeed<'a>),
     /// A pool with existing volumes for the Machines of a namespace.
     ExistingVolumes(Cow<'a, str>),
     /// CPUs for its vCPUs alone.
@@ -198,11 +182,6 @@ impl<'a> Need<'a> {
     /// A storage class.
     pub fn class(name: &'a str) -> Self {
         Self::Class(name.into())
-    }
-
-    /// A CPU model.
-    pub fn cpu_model(name: &'a str) -> Self {
-        Self::CpuModel(name.into())
     }
 
     /// Existing volumes for a namespace.
@@ -255,9 +234,7 @@ impl fmt::Display for Need<'_> {
                 vlan: Some(vlan),
             } => write!(f, "VLAN {vlan} on network '{bridge}'"),
             Self::Images => f.write_str("an imagePool"),
-            Self::Tpm => f.write_str("an emulated TPM"),
-            Self::CpuModel(model) => write!(f, "the CPU model '{model}'"),
-            Self::Hugepages(size) => write!(f, "huge pages of {size}"),
+            Self::Hardware(need) => need.fmt(f),
             Self::ExistingVolumes(namespace) => {
                 write!(f, "existing volumes for namespace '{namespace}'")
             }

@@ -14,6 +14,7 @@
 
 mod claims;
 mod excess;
+mod host_hardware;
 mod hosts;
 mod ipam;
 mod kept;
@@ -34,6 +35,7 @@ use std::sync::{Arc, LazyLock};
 
 pub use self::claims::{ClaimOwner, Claims};
 pub use self::excess::{Excess, Resource};
+pub use self::host_hardware::{HardwareNeed, HostHardware};
 pub use self::hosts::{HostRow, Need, NetworkRow};
 pub use self::ipam::{Exhausted, Ipam, Reserved, Subnet};
 pub use self::kept::{

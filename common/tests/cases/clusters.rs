@@ -5,15 +5,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use common::api::choice::{Backend, DeviceKind, HugepageSize, TemplateSource};
-use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
+use common::api::libvirt_host::{HostFirmware, HostResources, LibvirtHostSpec};
 use common::api::machine_image::MachineImageSpec;
 use common::api::machine_policy::MachinePolicySpec;
 use common::api::network::Ipam;
 use common::api::template::TemplateContent;
 use common::catalog::{
-    Card, Claims, HostRow, ImageRow, KubevirtRow, Labels, MachineName, MachineRow, Machines,
-    NetworkRow, NodeRow, Policy, StaticCatalog, StorageClassRow, TemplateRow, Usage, VmSchema,
-    amount,
+    Card, Claims, HostHardware, HostRow, ImageRow, KubevirtRow, Labels, MachineName, MachineRow,
+    Machines, NetworkRow, NodeRow, Policy, StaticCatalog, StorageClassRow, TemplateRow, Usage,
+    VmSchema, amount,
 };
 use common::mac::Mac;
 use common::quantity::Bytes;
@@ -158,6 +158,11 @@ struct Host {
     cpu_models: BTreeSet<String>,
     /// Of its status.
     hugepages: Option<Vec<HugepageSize>>,
+    /// Of its status.
+    #[serde(default, rename = "machineTypes")]
+    machine_types: BTreeSet<String>,
+    /// Of its status.
+    firmware: Option<HostFirmware>,
 }
 
 #[derive(Deserialize)]
@@ -222,9 +227,13 @@ impl From<Cluster> for StaticCatalog {
                 .into_iter()
                 .map(|(name, host)| {
                     let mut row = HostRow::new(name, host.labels, host.spec, host.allocatable);
-                    row.tpm = host.tpm;
-                    row.cpu_models = host.cpu_models;
-                    row.hugepages = host.hugepages;
+                    row.hardware = HostHardware {
+                        machine_types: host.machine_types,
+                        firmware: host.firmware,
+                        tpm: host.tpm,
+                        cpu_models: host.cpu_models,
+                        hugepages: host.hugepages,
+                    };
                     row.allocated = host.allocated;
                     Arc::new(row)
                 })

@@ -10,9 +10,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use common::api::choice::{FirmwareType, MachineType, VirtType};
+use common::api::choice::VirtType;
 use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use common::api::normalized::Normalized;
+use common::catalog::{HardwareNeed, HostHardware};
 use common::names::LABEL_ZONE;
 use common::quantity::Bytes;
 use controller_core::machine::requested_resources;
@@ -158,8 +159,7 @@ fn fits(
         }
     }
     existing(namespace, block, &host.spec, snapshot)?;
-    hardware(block, &snapshot.info)?;
-    processor_and_pages(block, host.spec.virt_type, &snapshot.info)?;
+    hardware(block, host.spec.virt_type, &snapshot.info)?;
     devices(block, host)?;
     if makes_volumes {
         space(block, &host.spec, snapshot)?;
@@ -221,48 +221,31 @@ fn space(block: &Normalized, spec: &LibvirtHostSpec, snapshot: &Snapshot) -> Res
     Ok(())
 }
 
-fn hardware(block: &Normalized, info: &HostInfo) -> Result<(), String> {
-    let machine = match block.machine_type {
-        MachineType::Q35 => "q35",
-        MachineType::Pc => "pc",
+/// Whether the hypervisor has what the guest needs, as far as it says what it has.
+fn hardware(block: &Normalized, virt_type: VirtType, info: &HostInfo) -> Result<(), String> {
+    let models = info.cpu_models.get(&virt_type).into_iter().flatten();
+    let has = HostHardware {
+        machine_types: info.machine_types.iter().cloned().collect(),
+        firmware: Some(info.firmware()),
+        tpm: Some(info.tpm),
+        cpu_models: models.cloned().collect(),
+        hugepages: info.hugepages.clone(),
     };
-    let knows = info.machine_types.iter().any(|known| known == machine);
-    if !knows && !info.machine_types.is_empty() {
-        return Err(format!("its hypervisor has no machine type {machine}"));
-    }
-    if block.firmware.kind == FirmwareType::Efi && !info.efi {
-        return Err("has no EFI firmware (install ovmf there)".into());
-    }
-    if block.firmware.secure_boot == Some(true) && !info.secure_boot {
-        return Err("has no EFI firmware with secure boot (install ovmf there)".into());
-    }
-    if block.tpm.is_some() && !info.tpm {
-        return Err("cannot emulate a TPM (install swtpm there)".into());
-    }
-    Ok(())
-}
-
-/// Whether the host has the CPU model and the huge pages, as far as it says what it has.
-fn processor_and_pages(
-    block: &Normalized,
-    virt_type: VirtType,
-    info: &HostInfo,
-) -> Result<(), String> {
-    let known = info.cpu_models.get(&virt_type);
-    let known = known.filter(|models| !models.is_empty());
-    if let (Some(model), Some(known)) = (block.cpu_model(), known)
-        && !known.iter().any(|it| it == model)
-    {
-        return Err(format!(
-            "its guests cannot have the CPU model {model} with virtType {virt_type}"
-        ));
-    }
-    if let (Some(size), Some(known)) = (block.hugepages(), &info.hugepages)
-        && !known.contains(&size)
-    {
-        return Err(format!("has no huge pages of {size}"));
-    }
-    Ok(())
+    let Some(lacks) = HardwareNeed::all_of(block).find(|need| !has.offers(need)) else {
+        return Ok(());
+    };
+    Err(match lacks {
+        HardwareNeed::MachineType(kind) => format!("its hypervisor has no machine type {kind}"),
+        HardwareNeed::Efi => "has no EFI firmware (install ovmf there)".to_owned(),
+        HardwareNeed::SecureBoot => {
+            "has no EFI firmware with secure boot (install ovmf there)".to_owned()
+        }
+        HardwareNeed::Tpm => "cannot emulate a TPM (install swtpm there)".to_owned(),
+        HardwareNeed::CpuModel(model) => {
+            format!("its guests cannot have the CPU model {model} with virtType {virt_type}")
+        }
+        HardwareNeed::Hugepages(size) => format!("has no huge pages of {size}"),
+    })
 }
 
 /// Whether the host has the devices left that the Machine is to have for itself.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use common::api::libvirt_host::{LibvirtHostSpec, LibvirtHostStatus};
-use common::catalog::{HostRow, kept_by_namespace};
+use common::catalog::{HostHardware, HostRow, kept_by_namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
@@ -31,9 +31,13 @@ impl Host {
         let labels = self.metadata.labels.unwrap_or_default();
         let status = self.status.unwrap_or_default();
         let mut row = HostRow::new(name, labels, self.spec?, status.allocatable);
-        row.tpm = status.tpm;
-        row.cpu_models = status.cpu_models.into_iter().collect();
-        row.hugepages = status.hugepages;
+        row.hardware = HostHardware {
+            machine_types: status.machine_types.into_iter().collect(),
+            firmware: status.firmware,
+            tpm: status.tpm,
+            cpu_models: status.cpu_models.into_iter().collect(),
+            hugepages: status.hugepages,
+        };
         row.allocated = status.allocated;
         row.kept = kept_by_namespace(&status.kept_volumes);
         Some(Arc::new(row))

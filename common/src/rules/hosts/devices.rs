@@ -1,15 +1,14 @@
-//! Devices, CPUs and huge pages that a Machine has for itself, and its CPU model, among what LibvirtHosts offer.
+//! Devices and CPUs that a Machine has for itself, among what LibvirtHosts offer.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::api::choice::{Choice as _, HugepageSize};
 use crate::catalog::{HostRow, Need};
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::Merged;
 use crate::violation::{Findings, Kind, Violation};
-use crate::words::{did_you_mean, name_list, nearest_first};
+use crate::words::{did_you_mean, nearest_first};
 
 use super::super::{form, hardware, sizing};
 use super::Requirement;
@@ -95,64 +94,4 @@ pub(super) fn cpus_not_offered(
     let code = Code::DedicatedCpusNotOffered;
     let fault = Violation::new(requirement.path, code, Kind::Forbidden, detail);
     findings.deny(fault);
-}
-
-/// The CPU model that a Machine requests. A name that no model can have is reported as such.
-pub(super) fn cpu_model<'a>(merged: &Merged<'a>) -> Option<Requirement<'a>> {
-    let leaf = hardware::cpu_model(merged);
-    let name = leaf.value.filter(|name| form::is_label_name(name))?;
-    Some(Requirement {
-        need: Need::cpu_model(name),
-        path: leaf.path,
-        value: leaf.value,
-    })
-}
-
-/// The huge pages that a Machine requests. A size that no pages have is reported as such.
-pub(super) fn hugepages<'a>(merged: &Merged<'a>) -> Option<Requirement<'a>> {
-    let leaf = hardware::hugepages(merged);
-    Some(Requirement {
-        need: Need::Hugepages(leaf.value.and_then(HugepageSize::parse)?),
-        path: leaf.path,
-        value: leaf.value,
-    })
-}
-
-/// Rule [`Code::CpuModelNotOffered`].
-pub(super) fn model_not_offered(
-    requirement: &Requirement<'_>,
-    model: &str,
-    hosts: &[Arc<HostRow>],
-    findings: &mut Findings,
-) {
-    let known: BTreeSet<_> = hosts.iter().flat_map(|host| &host.cpu_models).collect();
-    let known: Vec<_> = known.into_iter().cloned().collect();
-    let nearest = did_you_mean(model, known.iter().map(String::as_str));
-    let known = nearest_first(model, known);
-    let detail =
-        format!("{nearest}guests of no LibvirtHost can have it; models of LibvirtHosts: {known}");
-    findings.deny(requirement.fault(Code::CpuModelNotOffered, Kind::Invalid, detail));
-}
-
-/// Rule [`Code::HugepagesNotOffered`].
-pub(super) fn pages_not_offered(
-    requirement: &Requirement<'_>,
-    size: HugepageSize,
-    hosts: &[Arc<HostRow>],
-    findings: &mut Findings,
-) {
-    let sizes = hosts
-        .iter()
-        .flat_map(|host| host.hugepages.iter().flatten());
-    let sizes: BTreeSet<_> = sizes.map(|size| size.as_str().to_owned()).collect();
-    let instead = if sizes.is_empty() {
-        "no host has any huge pages; reserve some, or drop it".to_owned()
-    } else {
-        format!(
-            "sizes of LibvirtHosts: {}",
-            name_list(sizes.into_iter().collect())
-        )
-    };
-    let detail = format!("no LibvirtHost has huge pages of {size}; {instead}");
-    findings.deny(requirement.fault(Code::HugepagesNotOffered, Kind::Invalid, detail));
 }

@@ -7,6 +7,7 @@
 //! is bound to a host is checked against that host. The controller checks free capacity.
 
 mod devices;
+mod hardware;
 mod images;
 
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 use crate::api::choice::{Backend, VirtType};
 use crate::api::normalized::Normalized;
-use crate::catalog::{Catalog, HostRow, Need};
+use crate::catalog::{Catalog, HardwareNeed, HostRow, Need};
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::names;
@@ -25,7 +26,7 @@ use crate::words::{labels_text, name_list, quoted};
 use super::disks::existing;
 use super::networks::network_name;
 use super::rule::{Check, Lookup, rules};
-use super::{firmware, form, state};
+use super::{firmware, form};
 
 rules! {
     "libvirt" Check::Lookup(hosts), on MACHINES, Always {
@@ -68,6 +69,14 @@ rules! {
         Refuse CpuModelNotOffered = "The Machine asks for a CPU model that guests of no LibvirtHost can have."
             because "A host without the model refuses to start the guest. The machine would stay Pending."
             fix "Take a model that the message lists, or drop `model`. `status.cpuModels` of a LibvirtHost has all of its models."
+            crd Nothing,
+        Refuse FirmwareNotOffered = "The guest is to start with UEFI or Secure Boot, and no LibvirtHost has such firmware."
+            because "A host without the firmware refuses to start the guest. The machine would stay Pending."
+            fix "Install the firmware on a LibvirtHost (package ovmf), or drop `efi` or `secureBoot`."
+            crd Nothing,
+        Refuse MachineTypeNotOffered = "No LibvirtHost runs guests of the machine type."
+            because "The hypervisor of a host refuses a type that it does not have. The machine would stay Pending."
+            fix "Take another machine type."
             crd Nothing,
         Refuse HugepagesNotOffered = "The Machine asks for huge pages of a size that no LibvirtHost has."
             because "A host without such pages refuses to start the guest. The machine would stay Pending."
@@ -136,7 +145,8 @@ impl Requirement<'_> {
 
 /// Rules [`Code::NoLibvirtHost`], [`Code::NoHostSelected`], [`Code::NetworkNotOffered`],
 /// [`Code::NoImagePool`], [`Code::TpmNotOffered`], [`Code::VolumesNotOffered`], [`Code::ImageSourceNotAllowed`], [`Code::DeviceNotOffered`],
-/// [`Code::DedicatedCpusNotOffered`], [`Code::CpuModelNotOffered`], [`Code::HugepagesNotOffered`], [`Code::NoHostFits`] and [`Code::HypervEmulated`].
+/// [`Code::DedicatedCpusNotOffered`], [`Code::CpuModelNotOffered`], [`Code::HugepagesNotOffered`], [`Code::FirmwareNotOffered`],
+/// [`Code::MachineTypeNotOffered`], [`Code::NoHostFits`] and [`Code::HypervEmulated`].
 fn hosts(lookup: &Lookup<'_>, classes: &mut BTreeMap<String, String>, findings: &mut Findings) {
     if lookup.is_on_libvirt() {
         let guest = Guest {
@@ -299,13 +309,7 @@ fn requirements<'a>(
     requirements.extend(images::requirements(merged));
     requirements.extend(devices::requirements(merged));
     requirements.extend(devices::dedicated_cpus(merged));
-    requirements.extend(devices::cpu_model(merged));
-    requirements.extend(devices::hugepages(merged));
-    requirements.extend(state::requested_tpm(merged).map(|_| Requirement {
-        need: Need::Tpm,
-        path: state::tpm_path(merged),
-        value: None,
-    }));
+    requirements.extend(hardware::requirements(merged));
     requirements
 }
 
@@ -331,7 +335,7 @@ pub(super) fn needs_of<'a>(
         Need::network(catalog.network(namespace, name)?)
     });
     let images = images::needs_of(block);
-    let tpm = block.tpm.map(|_| Need::Tpm);
+    let hardware = HardwareNeed::all_of(block).map(Need::Hardware);
     let existing = block.existing_disks.first();
     let existing = existing.map(|_| Need::existing_volumes(namespace));
     let counts = block.device_counts().into_iter();
@@ -341,10 +345,7 @@ pub(super) fn needs_of<'a>(
         .and_then(|it| usize::try_from(it).ok());
     let cpus = cpus.map(Need::DedicatedCpus);
     let needs = classes.chain(networks).chain(images).chain(devices);
-    let model = block.cpu_model().map(Need::cpu_model);
-    let pages = block.hugepages().map(Need::Hugepages);
-    let needs = needs.chain(cpus).chain(model).chain(pages);
-    needs.chain(tpm).chain(existing).collect()
+    needs.chain(cpus).chain(hardware).chain(existing).collect()
 }
 
 /// Rule [`Code::NoLibvirtHost`].
@@ -392,16 +393,7 @@ fn not_offered(requirement: &Requirement<'_>, hosts: &[Arc<HostRow>], findings: 
             findings.deny(requirement.fault(Code::NetworkNotOffered, Kind::Invalid, detail));
         }
         Need::Images => images::no_pool(requirement, findings),
-        Need::Tpm => {
-            let detail = "no LibvirtHost can emulate a TPM: install swtpm on one (package swtpm-tools), or drop tpm";
-            let code = Code::TpmNotOffered;
-            findings.deny(Violation::new(
-                requirement.path,
-                code,
-                Kind::Forbidden,
-                detail,
-            ));
-        }
+        Need::Hardware(need) => hardware::not_offered(requirement, need, hosts, findings),
         Need::ExistingVolumes(namespace) => {
             let detail = format!(
                 "no LibvirtHost offers existing volumes to namespace '{namespace}'; add a pool to existingVolumes of one"
@@ -414,8 +406,6 @@ fn not_offered(requirement: &Requirement<'_>, hosts: &[Arc<HostRow>], findings: 
         Need::Devices { name, count } => {
             devices::not_offered(requirement, (name, *count), hosts, findings);
         }
-        Need::CpuModel(model) => devices::model_not_offered(requirement, model, hosts, findings),
-        Need::Hugepages(size) => devices::pages_not_offered(requirement, *size, hosts, findings),
         Need::Source(_) => images::source_not_allowed(requirement, hosts, findings),
     }
 }
@@ -481,14 +471,15 @@ fn no_host_fits(
         ),
     };
     let fault = match requirement.need {
-        Need::Images | Need::Tpm | Need::DedicatedCpus(_) => {
+        Need::Images
+        | Need::Hardware(HardwareNeed::Tpm | HardwareNeed::Efi | HardwareNeed::SecureBoot)
+        | Need::DedicatedCpus(_) => {
             Violation::new(requirement.path, Code::NoHostFits, Kind::Forbidden, detail)
         }
         Need::Class(_)
         | Need::Network { .. }
         | Need::Devices { .. }
-        | Need::CpuModel(_)
-        | Need::Hugepages(_)
+        | Need::Hardware(_)
         | Need::Source(_)
         | Need::ExistingVolumes(_) => requirement.fault(Code::NoHostFits, Kind::Invalid, detail),
     };

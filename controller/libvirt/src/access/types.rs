@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use common::address::Cidr;
 use common::api::choice::{HugepageSize, VirtType};
+use common::api::libvirt_host::HostFirmware;
 use common::mac::Mac;
 use common::pci::PciAddress;
 use common::render::libvirt::Reference;
@@ -44,6 +45,16 @@ pub(crate) struct HostInfo {
     pub mac_filter: bool,
     /// What confines QEMU, such as selinux or apparmor; empty: nothing.
     pub security_drivers: Vec<String>,
+}
+
+impl HostInfo {
+    /// The firmware that it has beside BIOS.
+    pub(crate) fn firmware(&self) -> HostFirmware {
+        HostFirmware {
+            efi: self.efi,
+            secure_boot: self.secure_boot,
+        }
+    }
 }
 
 /// Pool and name of a volume.

@@ -1,9 +1,7 @@
 //! The status of a LibvirtHost. Pure.
 
 use common::api::choice::HostNetworkType;
-use common::api::libvirt_host::{
-    HostDomains, HostFirmware, HostResources, LibvirtHostSpec, LibvirtHostStatus,
-};
+use common::api::libvirt_host::{HostDomains, HostResources, LibvirtHostSpec, LibvirtHostStatus};
 use common::api::status::Condition;
 use common::quantity::Bytes;
 
@@ -142,10 +140,7 @@ fn describe(
     let models = info.cpu_models.get(&input.spec.virt_type);
     status.cpu_models = models.cloned().unwrap_or_default();
     status.hugepages.clone_from(&info.hugepages);
-    status.firmware = Some(HostFirmware {
-        efi: info.efi,
-        secure_boot: info.secure_boot,
-    });
+    status.firmware = Some(info.firmware());
     status.tpm = Some(info.tpm);
     status.capacity = Some(HostResources {
         cpu: info.cpus,
