@@ -44,7 +44,7 @@ pub struct PlanInput<'a> {
     pub now: OffsetDateTime,
 }
 
-/// One action to take.
+/// One action of a plan. One that fails is planned again.
 #[derive(Debug, Clone)]
 pub enum Action {
     /// Sign a leaf with this CA and serve it.
@@ -55,7 +55,7 @@ pub enum Action {
     Store(Change, Draft),
 }
 
-/// Why the state is written.
+/// Why the state is written: the reason of an event of the CA Secret, except for [`StartOverlap`](Self::StartOverlap).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// There was no state, and no bundle contains a certificate: a new CA.
@@ -84,7 +84,7 @@ pub enum Change {
 /// A state, except for a CA that is still to be generated.
 #[derive(Debug, Clone)]
 pub enum Draft {
-    /// Nothing is missing.
+    /// No CA has to be generated: the state is stored as it is.
     Complete(State),
     /// The current CA is missing; these certificates become old ones.
     WithoutCurrent(Vec<CaCertificate>),

@@ -92,7 +92,7 @@ fn catalog() -> StaticCatalog {
     catalog
 }
 
-fn judge(stage: Stage, object: &str, old: Option<&str>, catalog: &StaticCatalog) -> Verdict {
+fn reviewed(stage: Stage, object: &str, old: Option<&str>, catalog: &StaticCatalog) -> Verdict {
     let request = Request {
         kind: ObjectKind::Machine,
         stage,
@@ -105,7 +105,7 @@ fn judge(stage: Stage, object: &str, old: Option<&str>, catalog: &StaticCatalog)
 
 /// The Machine with the block it resolves to.
 fn normalized(mut machine: Value, catalog: &StaticCatalog) -> Value {
-    let verdict = judge(Stage::Mutate, &machine.to_string(), None, catalog);
+    let verdict = reviewed(Stage::Mutate, &machine.to_string(), None, catalog);
     machine["spec"]["normalized"] = verdict.block.unwrap().parse().unwrap();
     machine
 }
@@ -168,9 +168,9 @@ fn reviews(criterion: &mut Criterion) {
         ("update", Stage::Mutate, &changed, Some(&stored), true),
         ("faulty", Stage::Mutate, &faulty, None, false),
     ] {
-        let judge = || judge(stage, black_box(object), old.map(String::as_str), &catalog);
-        assert_eq!(judge().findings.accepted(), accepted, "{name}");
-        group.bench_function(name, |bencher| bencher.iter(judge));
+        let reviewed = || reviewed(stage, black_box(object), old.map(String::as_str), &catalog);
+        assert_eq!(reviewed().findings.accepted(), accepted, "{name}");
+        group.bench_function(name, |bencher| bencher.iter(reviewed));
     }
     group.finish();
 }
@@ -229,10 +229,10 @@ fn rules(criterion: &mut Criterion) {
         ),
     ] {
         let object = object(&spec).to_string();
-        let judge = || judge(Stage::Mutate, black_box(&object), None, &catalog);
-        let findings = judge().findings;
+        let reviewed = || reviewed(Stage::Mutate, black_box(&object), None, &catalog);
+        let findings = reviewed().findings;
         assert_eq!(findings.accepted(), accepted, "{name}: {findings:?}");
-        group.bench_function(name, |bencher| bencher.iter(judge));
+        group.bench_function(name, |bencher| bencher.iter(reviewed));
     }
     group.finish();
 }

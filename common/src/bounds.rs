@@ -58,15 +58,18 @@ pub const TOLERATIONS_MAX: usize = 32;
 pub const DEVICES_MAX: usize = 16;
 /// Longest name of a CPU model in characters. KubeVirt makes the name of a label of nodes from it.
 pub const CPU_MODEL_MAX: usize = NAME_MAX;
-/// Most terms of an affinity, requirements of a term, values of a requirement, and constraints on the spread over nodes.
+/// Most terms of an affinity, requirements of a term, values of a requirement, and constraints on the spread over nodes:
+/// those of a pod are not bounded, so the number only keeps the cost of a review bounded.
 pub const AFFINITY_ITEMS_MAX: usize = LABELS_MAX;
 /// Largest skew and number of domains of a spread over nodes: Kubernetes has an `int32` for each.
 pub const SPREAD_COUNT_MAX: u32 = 2_147_483_647;
-/// Most values that overrides set.
+/// Most values that overrides set. Each is compared with the fields that policies allow, and the number only keeps the
+/// cost of a review bounded.
 pub const OVERRIDES_MAX: usize = 64;
 /// Longest path of a field that a MachinePolicy allows to override, in characters. KubeVirt's longest has some 110.
 pub const OVERRIDE_PATH_MAX: usize = 256;
-/// Most arguments of a command by which a guest is probed, with the program.
+/// Most arguments of a command by which a guest is probed, with the program: 64 of [`TEXT_MAX`] characters are 64 KiB, so
+/// that an object with both probes fits into etcd.
 pub const PROBE_ARGUMENTS_MAX: usize = 64;
 /// Largest number of seconds and attempts of a probe: Kubernetes has an `int32` for each.
 pub const PROBE_COUNT_MAX: u32 = 2_147_483_647;
@@ -75,7 +78,8 @@ pub const PROBE_COUNT_MAX: u32 = 2_147_483_647;
 pub const AGENT_TIMEOUT_MAX: u32 = 5;
 /// Largest port of TCP.
 pub const PORT_MAX: u32 = 65_535;
-/// Most labels of a selector and most entries of cloud-init's metadata.
+/// Most labels of a selector and most entries of cloud-init's metadata: 64 entries of [`TEXT_MAX`] characters are 64 KiB,
+/// so that an object with them fits into etcd.
 pub const LABELS_MAX: usize = 64;
 /// Most storage classes that a libvirt host offers: one pool each.
 pub const HOST_CLASSES_MAX: usize = 64;
@@ -83,8 +87,8 @@ pub const HOST_CLASSES_MAX: usize = 64;
 pub const HOST_SOURCES_MAX: usize = 64;
 /// Most networks that a libvirt host offers: one bridge each.
 pub const HOST_NETWORKS_MAX: usize = 256;
-/// Most kinds of devices that a libvirt host offers.
-pub const HOST_DEVICES_MAX: usize = 16;
+/// Most kinds of devices that a libvirt host offers: one machine can have one of each.
+pub const HOST_DEVICES_MAX: usize = DEVICES_MAX;
 /// Most devices of one kind that a libvirt host offers: the virtual functions of a network card, for instance.
 pub const HOST_DEVICE_ADDRESSES_MAX: usize = 64;
 /// Length of the address of a PCI device in characters.
@@ -110,7 +114,7 @@ pub const VLAN_RANGE_MAX: usize = 9;
 pub const MACHINE_TYPES_MAX: usize = 512;
 /// Most CPU models in the status of a `LibvirtHost`. QEMU 9 has about 90 for x86-64.
 pub const CPU_MODELS_MAX: usize = 512;
-/// Most deleted Machines whose domain a libvirt host could not remove yet.
+/// Most deleted Machines whose domain a libvirt host could not remove yet: more Machines than one host runs.
 pub const TOMBSTONES_MAX: usize = 1024;
 /// Most volumes of deleted Machines that the status of a libvirt host lists: 1024 entries are below half of what etcd
 /// stores of one object.
@@ -120,7 +124,8 @@ pub const KEPT_VOLUMES_OF_NAMESPACE_MAX: usize = 256;
 
 /// Most subnets of a NetworkConfiguration: both families, and some that were added when others were full.
 pub const SUBNETS_MAX: usize = 16;
-/// Most ranges of a subnet that addresses are allocated from.
+/// Most ranges of a subnet that addresses are allocated from. Each is compared with all others of the subnet, and the
+/// number only keeps the cost of a review bounded.
 pub const RANGES_MAX: usize = 32;
 /// Longest IP network or address in characters: an IPv6 address of eight groups with an IPv4 part, and a prefix.
 pub const ADDRESS_MAX: usize = 49;
@@ -132,7 +137,8 @@ pub const SUBNET_PREFIX_MIN: u8 = 8;
 pub const DNS_MAX: usize = 8;
 /// Most search domains of a network: glibc before 2.26 reads six.
 pub const SEARCH_DOMAINS_MAX: usize = 8;
-/// Most IP addresses that are given to one network card.
+/// Most IP addresses that are given to one network card. Each is an object that the controller creates, and the number
+/// keeps those of a Machine with [`NETWORKS_MAX`] cards to 256.
 pub const CARD_ADDRESSES_MAX: usize = 8;
 
 /// Most IP addresses of a guest that are read and shown, of all its cards together. A guest can report any
@@ -175,8 +181,9 @@ pub const MTU_MAX: i64 = 65_535;
 pub const DIGEST_MAX: usize = "sha256:".len() + 64;
 /// Most entries of a boot order: one for each class of devices.
 pub const BOOT_ORDER_MAX: usize = 3;
-/// Most conditions of a status; no kind has more than ten.
-pub const CONDITIONS_MAX: usize = 16;
+/// Most conditions of a status. The controller writes up to 14 types to a Machine, more than to any other kind; the rest
+/// is for other writers.
+pub const CONDITIONS_MAX: usize = 32;
 /// Longest type of a condition, as in Kubernetes' `metav1.Condition`.
 pub const CONDITION_TYPE_MAX: usize = 316;
 /// Longest reason of a condition, as in Kubernetes' `metav1.Condition`.

@@ -8,7 +8,8 @@
 //! or a file that would be executed or opened on the controller, so a URI with parameters is refused.
 //!
 //! It has its own parser: for schemes like these the crate `url` keeps host and path as they are, so that every rule about them
-//! would still have to be written, and it would bring the tables of international domain names.
+//! would still have to be written, and it would bring the tables of international domain names
+//! (`uris_that_could_execute_something_or_name_no_host_are_refused` in `host_uri/tests.rs`).
 
 mod suggestion;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The pure core of the Machine operator, shared by the webhook, the controller and the tests.
 //!
-//! Modules depend on modules of their own floor and of those below it only, which `tests/lab lint` checks
-//! (`tests/src/layers/floors.rs`):
+//! Modules depend on modules of their own layer and of those below it only, which `tests/lab lint` checks
+//! (`tests/src/layers/core_layers.rs`):
 //!
 //! ```text
 //! admission   one review: object, stored object, catalog → verdict and block

@@ -101,8 +101,8 @@ pub const ANNOTATION_MACHINE_UID: &str = "machine.vitistack.io/machine-uid";
 pub const ANNOTATION_RECLAIM_POLICY: &str = "machine.vitistack.io/reclaim-policy";
 /// Annotation of a retained claim: uid of the Machine that it was created for.
 pub const ANNOTATION_RETAINED_FROM: &str = "machine.vitistack.io/retained-from";
-/// Annotation of a claim that has grown: the size that its disk still has in the guest, and the uid of the instance that
-/// keeps it, if it is one.
+/// Annotation of a claim that has grown, written by the controller. Size of the disk inside the guest while the claim is
+/// larger, and the uid of the instance that still has that size; without a uid if there was no instance.
 pub const ANNOTATION_SIZE_IN_GUEST: &str = "machine.vitistack.io/size-in-guest";
 
 /// Annotation of objects that the controller creates: digest of the input that they were rendered from.

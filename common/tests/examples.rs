@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::admission::{ObjectKind, Request, Settings, Stage, Verdict, review};
 use common::catalog::{ImageRow, NetworkRow, StaticCatalog, StorageClassRow};
 
-fn judge(file: &str) -> Verdict {
+fn reviewed(file: &str) -> Verdict {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../manifests/examples")
         .join(file);
@@ -65,7 +65,7 @@ fn the_four_example_machines_are_accepted_with_the_documented_values() {
             &[("root", "80Gi", "standard")][..],
         ),
     ] {
-        let verdict = judge(file);
+        let verdict = reviewed(file);
         assert_eq!(verdict.findings.violations, [], "{file}");
         let block: serde_json::Value = serde_json::from_str(&verdict.block.unwrap()).unwrap();
         assert_eq!(block["cpu"]["cores"], cores, "{file}");
@@ -83,7 +83,7 @@ fn the_four_example_machines_are_accepted_with_the_documented_values() {
 
 #[test]
 fn every_fault_of_the_faulty_example_is_reported_with_the_documented_text() {
-    let verdict = judge("faulty/machine.yaml");
+    let verdict = reviewed("faulty/machine.yaml");
     let violations = verdict.findings.violations.iter();
     let messages: Vec<_> = violations.map(|fault| format!("* {fault}")).collect();
     // kubectl prints a heading, then a bullet for each violation.
@@ -112,7 +112,7 @@ fn the_example_images_are_accepted_and_the_machine_boots_from_one_of_them() {
         default_storage_class: Some("standard".to_owned()),
         ..StaticCatalog::default()
     };
-    let judge = |kind, object: &serde_json::Value, catalog: &StaticCatalog| {
+    let reviewed = |kind, object: &serde_json::Value, catalog: &StaticCatalog| {
         let request = Request {
             kind,
             stage: Stage::Mutate,
@@ -123,7 +123,7 @@ fn the_example_images_are_accepted_and_the_machine_boots_from_one_of_them() {
         review(&request, catalog, &Settings::default())
     };
     for image in documents("images/images.yaml") {
-        let verdict = judge(ObjectKind::MachineImage, &image, &catalog);
+        let verdict = reviewed(ObjectKind::MachineImage, &image, &catalog);
         assert_eq!(verdict.findings.violations, []);
         let name = image["metadata"]["name"].as_str().unwrap();
         let spec = serde_json::from_value(image["spec"].clone()).unwrap();
@@ -133,7 +133,7 @@ fn the_example_images_are_accepted_and_the_machine_boots_from_one_of_them() {
     let [machine] = &documents("images/machine.yaml")[..] else {
         panic!("one Machine");
     };
-    let verdict = judge(ObjectKind::Machine, machine, &catalog);
+    let verdict = reviewed(ObjectKind::Machine, machine, &catalog);
     assert_eq!(verdict.findings.violations, []);
     let block: serde_json::Value = serde_json::from_str(&verdict.block.unwrap()).unwrap();
     assert_eq!(block["firmware"]["type"], "efi");

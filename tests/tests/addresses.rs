@@ -117,7 +117,7 @@ async fn addresses_are_given_allocated_exhausted_and_released() {
     let interfaces = &vm["spec"]["template"]["spec"]["domain"]["devices"]["interfaces"];
     assert_eq!(card["match"]["macaddress"], interfaces[0]["macAddress"]);
 
-    // At the prompt, in both namespaces of the segment.
+    // At admission, in both namespaces of the segment.
     let refused = async |namespace: &str, holder: &str| {
         let mut twin = machine("twin", &on_lan(Some("10.0.0.2")));
         twin["metadata"]["namespace"] = namespace.into();

@@ -215,10 +215,10 @@ fn refusal(stderr: &str) -> String {
 fn is_warned(case: &Case, warnings: &[String]) -> bool {
     // Almost every case has blank disks only.
     let boot = "[NothingToBoot]";
-    let judges_boot = case.warns.iter().any(|line| line.ends_with(boot));
+    let checks_boot = case.warns.iter().any(|line| line.ends_with(boot));
     let lines = warnings.iter();
     let lines: Vec<&String> = lines
-        .filter(|line| judges_boot || !line.ends_with(boot))
+        .filter(|line| checks_boot || !line.ends_with(boot))
         .collect();
     let is_note = |line: &&String| !line.ends_with(']');
     let reported: Vec<&String> = match &case.notes {

@@ -232,7 +232,7 @@ async fn a_refusal_by_the_api_server_is_reported_in_a_condition() {
     machines.until_phase("web", "Running").await.unwrap();
 }
 
-/// A field that KubeVirt does not take is warned about at the prompt; KubeVirt's refusal is in a condition until an
+/// A field that KubeVirt does not take is warned about at admission; KubeVirt's refusal is in a condition until an
 /// administrator enables the gate.
 #[tokio::test]
 async fn a_field_that_needs_a_feature_gate_is_warned_about_and_waits_for_it() {

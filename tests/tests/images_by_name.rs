@@ -1,4 +1,4 @@
-//! MachineImages: at the prompt, imported once and cloned for each disk, changed and deleted.
+//! MachineImages: at admission, imported once and cloned for each disk, changed and deleted.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod environment;

@@ -378,7 +378,7 @@ async fn permit(env: &Environment) -> Result<()> {
 }
 
 #[tokio::test]
-async fn hardware_of_a_node_is_judged_at_the_prompt_and_given_to_the_guest() {
+async fn hardware_of_a_node_is_checked_at_admission_and_given_to_the_guest() {
     let env = Environment::with_best_crds().await;
     // USB devices and dedicated CPUs are behind gates in every release.
     let gates = ["HostDevices", "CPUManager"];

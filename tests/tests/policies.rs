@@ -1,4 +1,4 @@
-//! MachinePolicies at the prompt: what they refuse in the namespaces that they select, and what a stricter policy
+//! MachinePolicies at admission: what they refuse in the namespaces that they select, and what a stricter policy
 //! means for a Machine that exists.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

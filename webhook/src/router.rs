@@ -37,7 +37,7 @@ const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// Reserved for sending the response before the API server's deadline.
 const RESPONSE_MARGIN: Duration = Duration::from_millis(200);
 /// Time limit of a review from the last byte of its body, including live reads and the wait for other
-/// large bodies. The user waits for it at the prompt.
+/// large bodies. The user waits for the answer.
 const REVIEW_LIMIT: Duration = Duration::from_secs(1);
 
 /// Initial capacity of a response in bytes; a response without a patch fits.

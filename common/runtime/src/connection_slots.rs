@@ -3,6 +3,9 @@
 //! A new connection always gets a slot. If none is free, the oldest connection of the address that has the most of them
 //! is closed. So a client that opens fewer connections than others keeps them until they end, and a client that opens
 //! many closes its own.
+//!
+//! Reason: with a plain limit, a thousand idle clients of a port would keep out the kubelet, and a healthy process would be
+//! restarted (`probes_are_answered_beside_any_number_of_other_clients` in `tests/tests/admin.rs`).
 
 use std::net::IpAddr;
 

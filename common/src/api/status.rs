@@ -23,7 +23,7 @@ pub struct MachineStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub phase: Option<Phase>,
-    /// Aspects of the machine's state, at most 16. The message of each says what to do.
+    /// Aspects of the machine's state, at most 32. The message of each says what to do.
     #[serde(
         default,
         deserialize_with = "readable_items",

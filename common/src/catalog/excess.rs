@@ -8,11 +8,11 @@ use crate::words::counted;
 /// A resource that a quota limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
-    /// vCPUs.
+    /// Number of vCPUs.
     Cpu,
-    /// Memory.
+    /// Memory of guests, in bytes.
     Memory,
-    /// Storage.
+    /// Capacity of disks, kept ones included, and of the volumes of CD-ROM drives, in bytes.
     Storage,
 }
 
@@ -20,7 +20,7 @@ impl Resource {
     /// All resources, in the order of messages.
     pub const ALL: [Self; 3] = [Self::Cpu, Self::Memory, Self::Storage];
 
-    /// Its field in a quota.
+    /// Name of its field in `quota` of a MachinePolicy.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -29,7 +29,7 @@ impl Resource {
         }
     }
 
-    /// What is used of it.
+    /// The used amount of it: a number of vCPUs, or bytes.
     pub fn used(self, usage: Usage) -> u64 {
         match self {
             Self::Cpu => usage.cpu,
@@ -38,7 +38,7 @@ impl Resource {
         }
     }
 
-    /// The limit; `None`: there is none.
+    /// The limit of a quota, in the unit of [`used`](Self::used); `None`: it has none.
     pub fn limit(self, quota: &Quota) -> Option<u64> {
         match self {
             Self::Cpu => quota.cpu,

@@ -265,7 +265,7 @@ impl Machines {
             .collect()
     }
 
-    /// The other Machines that have a claim of this one, or one that it has a disk on.
+    /// Other Machines that use a claim of this Machine, or a claim that this Machine uses.
     pub fn sharing_claim(&self, machine: MachineName<'_>, row: &MachineRow) -> BTreeSet<String> {
         let own = row.disks();
         let own = own.map(|disk| names::claim(machine.name, disk));

@@ -20,10 +20,10 @@ use crate::url_prefix::UrlPrefix;
 /// Labels of a namespace.
 pub type Labels = BTreeMap<String, String>;
 
-/// The parts of a `MachinePolicy` that rules read. Lists that are `None` restrict nothing.
+/// The parts of a `MachinePolicy` that rules read, as administrators wrote them. Lists that are `None` restrict nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    /// `metadata.name`.
+    /// `metadata.name`, by which messages name the policy.
     pub name: String,
     selector: Selector,
     /// Patterns for keys of annotations that guests have, too.
@@ -112,14 +112,14 @@ impl Placement {
     }
 }
 
-/// Limits of all Machines of a namespace together; `None` is no limit.
+/// Limits of all Machines of a namespace together, running or not. Written by administrators; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
-    /// vCPUs.
+    /// Most vCPUs.
     pub cpu: Option<u64>,
-    /// Memory in bytes.
+    /// Most memory in bytes; of a Machine the largest size counts that its guest can get.
     pub memory: Option<u64>,
-    /// Storage in bytes.
+    /// Most storage in bytes: disks, volumes of CD-ROM drives, and kept disks.
     pub storage: Option<u64>,
 }
 
@@ -139,25 +139,25 @@ impl Quota {
     }
 }
 
-/// Limits of one Machine; `None` is no limit.
+/// Limits of one Machine. Written by administrators; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Most vCPUs.
+    /// Most vCPUs: sockets, cores and threads multiplied.
     pub cpu: Option<u128>,
-    /// Most memory.
+    /// Most memory in bytes, compared with the largest size that the guest can get.
     pub memory: Option<Bytes>,
-    /// Largest disk.
+    /// Largest size of one disk or of the volume of one CD-ROM drive, in bytes.
     pub disk: Option<Bytes>,
-    /// Most disks.
+    /// Most disks, those on existing claims and volumes included, without CD-ROM drives.
     pub disks: Option<u128>,
     /// Most network cards.
     pub networks: Option<u128>,
 }
 
-/// A bridge and its VLANs.
+/// Bridges and VLANs that NetworkConfigurations may name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bridge {
-    /// Pattern for its name.
+    /// Pattern for the names of the bridges.
     pub name: Glob,
     /// VLAN tags; `None` stands for all tags and untagged frames, an empty list for untagged frames only.
     pub vlans: Option<Vec<RangeInclusive<i64>>>,

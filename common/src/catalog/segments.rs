@@ -65,8 +65,9 @@ impl Segment {
         let definition = definition.filter(|_| backend == Backend::Kubevirt);
         Some(match (definition, bridge) {
             (Some(name), _) => {
-                // The controller names the definition of a bridge like the NetworkConfiguration. One that has the name
-                // counts as made of its bridge even if it names another definition now: it may not always have done so.
+                // The controller names the definition of a bridge like the NetworkConfiguration. A definition with the name
+                // of a NetworkConfiguration counts as made from its bridge, even if the NetworkConfiguration now names
+                // another definition: the controller may have created it earlier.
                 let made_of = row(&name).and_then(|row| Some((row.bridge?, row.vlan)));
                 match made_of {
                     Some((bridge, vlan)) => Self::Bridge { bridge, vlan },

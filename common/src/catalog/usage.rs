@@ -3,12 +3,12 @@
 use crate::api::normalized::Normalized;
 use crate::quantity::Bytes;
 
-/// vCPUs, bytes of memory and bytes of storage.
+/// What Machines use of the resources of a quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// vCPUs.
+    /// Number of vCPUs.
     pub cpu: u64,
-    /// Memory in bytes.
+    /// Memory in bytes, the largest size that guests can get.
     pub memory: u64,
     /// Capacity of disks and of the volumes of CD-ROM drives in bytes.
     pub storage: u64,
@@ -35,25 +35,25 @@ impl Usage {
         }
     }
 
-    /// Both together.
+    /// The sum of both, each amount up to 2⁶⁴ − 1.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         self.with(other, u64::saturating_add)
     }
 
-    /// This without the other.
+    /// This minus the other, each amount at least 0.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         self.with(other, u64::saturating_sub)
     }
 
-    /// Of each the larger one.
+    /// The larger amount of each resource.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         self.with(other, u64::max)
     }
 
-    /// Of each the smaller one.
+    /// The smaller amount of each resource.
     #[must_use]
     pub fn min(self, other: Self) -> Self {
         self.with(other, u64::min)

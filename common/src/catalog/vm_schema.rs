@@ -1,4 +1,4 @@
-//! The schema of the cluster's VirtualMachines, by which overrides are judged.
+//! The schema of the cluster's VirtualMachines, by which overrides are checked.
 
 use std::fmt;
 

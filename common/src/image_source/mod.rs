@@ -9,7 +9,8 @@
 //! otherwise read what only that network may: metadata services, other tenants' servers, the host itself.
 //!
 //! It has its own parser: the crate `url` repairs what programs read differently (backslashes, `..`, spaces), so that another text
-//! would be fetched than the one that was checked. Here it is refused.
+//! would be fetched than the one that was checked. Here it is refused
+//! (`a_url_that_programs_could_read_differently_is_refused` in `tests.rs`).
 
 mod addresses;
 

@@ -186,8 +186,7 @@ pub(crate) fn disks_without_serial(block: Option<&Normalized>) -> BTreeSet<Strin
     disks.map(|disk| disk.name.clone()).collect()
 }
 
-/// Names of the disks of a block, if there is one, that KubeVirt plugs into the running guest and out of it, and of the
-/// CD-ROM drives whose media it changes so.
+/// Names of the disks that KubeVirt hot-plugs, and of the drives whose medium it changes live. Empty without a block.
 pub(crate) fn hotpluggable_in(block: Option<&Normalized>) -> BTreeSet<String> {
     let disks = block.into_iter().flat_map(|block| &block.disks);
     let disks = disks.filter(|disk| disk.hotpluggable);

@@ -17,7 +17,7 @@ use crate::names;
 /// A key of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SecretKey {
-    /// Name of the Secret.
+    /// Name of the Secret, which is in the Machine's namespace.
     pub name: String,
     /// Key in the Secret's `data`.
     pub key: String,

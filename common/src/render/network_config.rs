@@ -27,9 +27,9 @@ const METRIC_AFTER_DHCP: usize = 200;
 pub struct CardConfig {
     /// Its addresses; without any, the guest asks a DHCP server.
     pub addresses: Vec<CardAddress>,
-    /// MTU of the network segment.
+    /// MTU of the network segment in bytes; `None`: the NetworkConfiguration has none.
     pub mtu: Option<i64>,
-    /// Name servers.
+    /// Addresses of the name servers of the NetworkConfiguration.
     pub dns: Vec<IpAddr>,
     /// Domains in which names are searched.
     pub search_domains: Vec<String>,
@@ -38,11 +38,11 @@ pub struct CardConfig {
 /// An address of a network card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct CardAddress {
-    /// The address.
+    /// IP address of the card, without the prefix.
     pub address: IpAddr,
-    /// Length of the prefix of its subnet.
+    /// Length of the prefix of its subnet, in bits.
     pub prefix: u8,
-    /// The router to other networks.
+    /// Address of the router to other networks; `None`: the subnet has none.
     pub gateway: Option<IpAddr>,
 }
 

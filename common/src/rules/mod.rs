@@ -79,8 +79,8 @@ pub(crate) use resolve::resolve;
 pub(crate) use rule::{GuestReport, PendingValue};
 pub use rule::{MissingNetworks, Rule, RuleStage, Settings};
 pub(crate) use stages::{
-    check_host, check_image, check_migration, check_name, check_network, check_policies,
-    check_policy, check_template, check_update, choose_images, choose_template, judge_deletion,
+    check_deletion, check_host, check_image, check_migration, check_name, check_network,
+    check_policies, check_policy, check_template, check_update, choose_images, choose_template,
     look_up, warn_of_creation, warn_of_effects,
 };
 

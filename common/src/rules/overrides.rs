@@ -279,7 +279,7 @@ fn modelled(path: &[&str], findings: &mut Findings) {
     }
 }
 
-/// Rule [`Code::OverrideDoesNotFit`]. What the stored block has already is not judged again.
+/// Rule [`Code::OverrideDoesNotFit`]. What the stored block has already is not checked again.
 fn fits(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
     let Some(patch) = requested(lookup.merged.user()) else {
         return;

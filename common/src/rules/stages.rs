@@ -116,8 +116,8 @@ pub(crate) fn check_update(update: &Update<'_>, catalog: &dyn Catalog, findings:
     });
 }
 
-/// Judges the violations of a change of a Machine that is being deleted.
-pub(crate) fn judge_deletion(findings: &mut Findings) {
+/// Checks the violations of a change of a Machine that is being deleted.
+pub(crate) fn check_deletion(findings: &mut Findings) {
     all().for_each(|rule| {
         if let Check::Deletion(check) = rule.check
             && rule.runs(ObjectKind::Machine, true)

@@ -264,9 +264,9 @@ impl Case {
         };
         let mut warnings = admitted.warnings.clone();
         // Almost every case has blank disks only.
-        let judges_boot =
+        let checks_boot =
             self.reported_codes().contains(BOOT) || self.passes.iter().any(|code| code == BOOT);
-        warnings.retain(|line| judges_boot || code_of(line) != BOOT);
+        warnings.retain(|line| checks_boot || code_of(line) != BOOT);
         differs("warns", &self.warns, &warnings)
             .or_else(|| differs("notes", self.notes.as_ref()?, &admitted.notes))
             .or_else(became)
@@ -323,7 +323,7 @@ fn contains(value: &Value, part: &Value) -> bool {
 }
 
 #[test]
-fn every_case_is_judged_as_its_table_says() {
+fn every_case_is_validated_as_its_table_says() {
     let mut failures = vec![];
     for family in FAMILIES {
         for case in table(family) {

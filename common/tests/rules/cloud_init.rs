@@ -82,7 +82,7 @@ fn no_value_of_a_document_is_repeated() {
     assert!(reported > 500, "only {reported} lines were reported");
 }
 
-fn judged(field: &str, text: &str) -> Result<Verdict, TestCaseError> {
+fn validated(field: &str, text: &str) -> Result<Verdict, TestCaseError> {
     let start = Instant::now();
     let verdict = ask(&json!({ field: text }));
     let took = start.elapsed();
@@ -142,10 +142,10 @@ proptest! {
     #[test]
     fn any_text_gets_a_verdict(text in any::<String>(), tokens in vec(select(TOKENS), 0..40)) {
         for text in [text, tokens.concat()] {
-            judged("userData", &text)?;
-            judged("userData", &format!("#cloud-config\n{text}"))?;
-            judged("networkData", &text)?;
-            judged("networkData", &format!("version: 2\n{text}"))?;
+            validated("userData", &text)?;
+            validated("userData", &format!("#cloud-config\n{text}"))?;
+            validated("networkData", &text)?;
+            validated("networkData", &format!("version: 2\n{text}"))?;
         }
     }
 
@@ -161,7 +161,7 @@ proptest! {
         let (field, text) = which.get(&documents);
         let cut = |index: Index| text.floor_char_boundary(index.index(text.len() + 1));
         let torn = format!("{}{}{}", &text[..cut(from)], with.concat(), &text[cut(to)..]);
-        judged(field, &torn)?;
+        validated(field, &torn)?;
     }
 
 }
@@ -171,10 +171,10 @@ proptest! {
 
     /// The time does not grow with the square of the length.
     #[test]
-    fn a_long_text_is_judged_in_bounded_time(tokens in vec(select(TOKENS), 1..4)) {
+    fn a_long_text_is_validated_in_bounded_time(tokens in vec(select(TOKENS), 1..4)) {
         let unit = tokens.concat();
         let text = unit.repeat(200_000 / unit.len());
-        judged("userData", &format!("#cloud-config\n{text}"))?;
+        validated("userData", &format!("#cloud-config\n{text}"))?;
     }
 }
 

@@ -1,5 +1,5 @@
 //! Which codes each CEL rule of the CRDs corresponds to. The API types cannot refer to rules, which are in
-//! a floor above, so this table connects the two.
+//! a layer above, so this table connects the two.
 
 use std::collections::BTreeSet;
 

@@ -74,7 +74,7 @@ proptest! {
     /// Both stages agree, and the field of each violation exists.
     #[test]
     fn any_json_gets_a_verdict(object in any_json(), old in proptest::option::of(any_json()), kind in select(&KINDS)) {
-        judged(kind, &object, old.as_ref())?;
+        validated(kind, &object, old.as_ref())?;
     }
 
     #[test]
@@ -88,7 +88,7 @@ proptest! {
         let whole = object(kind, &json!({}), &spec);
         let mut changed = whole.clone();
         replace(&mut changed, place, value);
-        judged(kind, &changed, is_update.then_some(&whole))?;
+        validated(kind, &changed, is_update.then_some(&whole))?;
     }
 
     #[test]
@@ -111,7 +111,7 @@ proptest! {
 }
 
 /// Checks that both stages give the same verdict and that the fields of its violations exist.
-fn judged(kind: ObjectKind, object: &Value, old: Option<&Value>) -> Result<(), TestCaseError> {
+fn validated(kind: ObjectKind, object: &Value, old: Option<&Value>) -> Result<(), TestCaseError> {
     let context = ReviewContext::of(kind, old);
     let mutating = context.review(Stage::Mutate, object);
     let validating = context.review(Stage::Validate, object);

@@ -3,7 +3,9 @@
 //! Admission refuses a duplicate, but two replicas of the webhook may each have seen one of two Machines only. So the
 //! controller detects duplicates, too, and a Machine gets a pass when another one that shares a value with it changes
 //! or is deleted. The index answers that from rows of `common::catalog`, which admission uses as well; without it
-//! every event would decompress every Machine of the namespace.
+//! every event would decompress every Machine of the namespace, which takes 0.015 ms for each (docs/performance.md).
+//!
+//! Reason: `of_two_conflicting_machines_that_were_both_admitted_the_older_one_continues` in `tests/tests/uniqueness.rs`.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -15,15 +15,15 @@ use crate::objects::Meta as _;
 /// Another Machine that has the address of a network card on the same segment.
 #[derive(Clone, Debug)]
 pub struct Conflict {
-    /// Name of the network card.
+    /// Name of the Machine's network card, as in `spec.networks`.
     pub nic: String,
     /// NetworkConfiguration of the card; `None`: the default network of libvirt hosts.
     pub network: Option<String>,
-    /// The address.
+    /// MAC address that both cards have, from the spec or derived.
     pub mac: Mac,
     /// NetworkConfiguration of the other Machine's card.
     pub other_network: Option<String>,
-    /// The other Machine.
+    /// The other Machine. Messages name it only if it is in the same namespace.
     pub other: Arc<Machine>,
 }
 
@@ -90,9 +90,9 @@ pub fn conflicts(
     of_card.collect()
 }
 
-/// The fault of a Machine one of whose MAC addresses an older Machine has on the same segment. Admission refuses that,
-/// except for two Machines that are created at the same time at two replicas of the webhook. A release that compared
-/// names of NetworkConfigurations accepted more: a Machine that has its guest keeps it.
+/// The fault of a Machine that has a MAC address of an older Machine on the same segment. Admission refuses that, except
+/// for two Machines that are created at the same time at two replicas of the webhook. A release that compared names of
+/// NetworkConfigurations accepted more: a Machine that has its guest keeps it.
 pub fn address_conflict(
     machine: &Machine,
     conflicts: &[Conflict],

@@ -126,7 +126,7 @@ pub fn normalized(
                 ),
             )
         }
-        _ => Fault::new("Normalized", "the block belongs to the spec"),
+        _ => Fault::new("Normalized", "the block matches the spec"),
     }
 }
 

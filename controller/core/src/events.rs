@@ -1,6 +1,8 @@
 //! Kubernetes Events: one per transition of a Machine that a user would act on.
 //!
 //! A task of its own publishes them in order, so neither a failure nor a slow API server delays a pass.
+//!
+//! Reason: an event of every pass would hide the one that matters (`only_a_change_of_ready_is_an_event` here).
 
 use std::collections::HashMap;
 use std::convert::Infallible;

@@ -4,6 +4,9 @@
 //! - failures in a row, for the backoff.
 //!
 //! All of it may be lost: a restart costs a repeated write that changes nothing.
+//!
+//! Reason: a cache shows a write later, and a pass that does not wait for it would plan the same write again
+//! (`a_pass_waits_for_a_written_object_until_the_cache_shows_it` here).
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};

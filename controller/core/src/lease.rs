@@ -12,7 +12,9 @@
 //!
 //! Why not the crate kube-lease-manager (0.13): it decides that a holder is gone by comparing that node's `renewTime`
 //! with the local clock, and it reports a bool. This module measures on one monotonic clock and returns a deadline,
-//! which [`GuardedClient`](crate::client::GuardedClient) puts on every write.
+//! which [`GuardedClient`](crate::client::GuardedClient) puts on every write
+//! (`a_controller_that_continues_after_its_lease_overwrites_deletes_and_starts_nothing` in
+//! `tests/tests/libvirt/leaders.rs`).
 
 use std::collections::hash_map::RandomState;
 use std::convert::Infallible;

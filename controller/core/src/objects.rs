@@ -3,6 +3,9 @@
 //! The caches hold these for 10,000 Machines, so unread fields are dropped when an object is decoded. Every field
 //! but the identity may be absent or malformed: an object never fails to decode, because one failure would stop
 //! the watch for all objects of the kind.
+//!
+//! Reason: so a Machine with its VirtualMachine, instance and claim takes about 10 KiB (docs/performance.md;
+//! `pruning_keeps_only_the_labels_and_annotations_of_the_project` here).
 
 use std::collections::BTreeMap;
 

@@ -117,10 +117,10 @@ pub fn readiness_probe_fails(why: &str) -> Fault {
 
 /// The status of a Machine whose state cannot be observed: `Ready` is unknown for this reason, and everything else is as it
 /// was observed last. `conditions`: those that do not depend on the observation. Without `Normalized` among them, nobody has
-/// judged the spec, so its generation counts as not observed.
+/// checked the spec, so its generation counts as not observed.
 pub fn last_known(machine: &Machine, mut conditions: Conditions<'_>, why: &Fault) -> MachineStatus {
-    let is_judged = conditions.list.iter().any(|it| it.kind == "Normalized");
-    let generation = if is_judged {
+    let is_checked = conditions.list.iter().any(|it| it.kind == "Normalized");
+    let generation = if is_checked {
         machine.generation()
     } else {
         machine.status.observed_generation

@@ -148,7 +148,7 @@ mod tests {
 
     /// This program was on that node, too: by the time another replica looks, the pod is gone.
     #[tokio::test]
-    async fn a_guest_that_is_first_seen_when_its_pod_is_gone_is_judged_by_its_node() {
+    async fn a_guest_that_is_first_seen_when_its_pod_is_gone_is_checked_by_its_node() {
         let mut block = block();
         block.guest_shutdown_stops = true;
         let mut cluster = FakeCluster::new(machine(block));

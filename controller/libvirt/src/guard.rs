@@ -9,12 +9,12 @@ use std::fmt;
 use crate::access::{AccessError, Result};
 
 type MayAct = dyn Fn() -> Result<()> + Send + Sync;
-type AskElsewhere = dyn Fn() -> Elsewhere + Send + Sync;
+type ReadOtherHosts = dyn Fn() -> OtherHosts + Send + Sync;
 type Pools = dyn Fn() -> Result<BTreeSet<String>> + Send + Sync;
 
-/// Where a Machine is, or may be, beside the host of a job.
+/// The hosts, other than that of a job, on which the Machine of the job is or may be.
 #[derive(Debug, Default)]
-pub(crate) struct Elsewhere {
+pub(crate) struct OtherHosts {
     /// The host that it is bound to, if that is another one.
     pub(crate) bound: Option<String>,
     /// Other hosts that show its domain, running or not.
@@ -26,7 +26,7 @@ pub(crate) struct Elsewhere {
 /// Checked inside a job, before the first effect and between long steps.
 pub(crate) struct Guard {
     may_act: Box<MayAct>,
-    elsewhere: Box<AskElsewhere>,
+    other_hosts: Box<ReadOtherHosts>,
     pools: Box<Pools>,
 }
 
@@ -37,16 +37,16 @@ impl fmt::Debug for Guard {
 }
 
 impl Guard {
-    /// `may_act`: an error if this replica lost the Lease or the connection was closed. `elsewhere`: where else the Machine
-    /// is now; nowhere for a job that is about none. `pools`: the pools that the spec of the host names now.
+    /// `may_act`: an error if this replica lost the Lease or the connection was closed. `other_hosts`:
+    /// other hosts that the Machine is on now; none for a job that is about no Machine. `pools`: the pools that the spec of the host names now.
     pub(crate) fn new(
         may_act: impl Fn() -> Result<()> + Send + Sync + 'static,
-        elsewhere: impl Fn() -> Elsewhere + Send + Sync + 'static,
+        other_hosts: impl Fn() -> OtherHosts + Send + Sync + 'static,
         pools: impl Fn() -> Result<BTreeSet<String>> + Send + Sync + 'static,
     ) -> Self {
         Self {
             may_act: Box::new(may_act),
-            elsewhere: Box::new(elsewhere),
+            other_hosts: Box::new(other_hosts),
             pools: Box::new(pools),
         }
     }
@@ -64,7 +64,7 @@ impl Guard {
 
     /// Fails if the Machine is bound to another host.
     pub(crate) fn check_binding(&self) -> Result<()> {
-        match (self.elsewhere)().bound {
+        match (self.other_hosts)().bound {
             None => Ok(()),
             Some(host) => Err(AccessError::Cancelled(format!(
                 "the Machine is on LibvirtHost '{host}'; nothing was done here"
@@ -74,9 +74,9 @@ impl Guard {
 
     /// Fails if the guest of the Machine may run on another host, which shows its domain or does not answer.
     pub(crate) fn check_only_definition(&self) -> Result<()> {
-        let Elsewhere {
+        let OtherHosts {
             defined, unknown, ..
-        } = (self.elsewhere)();
+        } = (self.other_hosts)();
         if !defined.is_empty() {
             let hosts = defined.join("', '");
             return Err(AccessError::Changed(format!(

@@ -3,7 +3,7 @@
 //! ```text
 //!                ┌─▶ observe ─▶ plan (pure) ─▶ apply ─┐
 //!                │        └──────┐    ┌───────────────┤
-//! placement ◀────┴─ hosts: a poller per LibvirtHost ◀─┘   access: libvirt itself, the only code that links C
+//! placement ◀────┴─ hosts: a poller per LibvirtHost ◀─┘   access: libvirt itself, the only code that links a C library of the system
 //! ```
 
 mod access;

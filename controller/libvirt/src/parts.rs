@@ -41,7 +41,7 @@ pub(crate) fn existing_pool_fault(pools: &[Pool], name: &str) -> Option<String> 
     let pool = pools.iter().find(|pool| pool.name == name)?;
     let Some(own) = folder(pool).filter(|_| pool.is_local) else {
         return Some(format!(
-            "pool '{name}' is no folder of this host alone, so that another host may give its volumes to a guest: define a pool of type dir or fs"
+            "pool '{name}' is not a directory of this host alone, so another host could give its volumes to a guest: define a pool of type dir or fs"
         ));
     };
     let mut others = pools.iter().filter(|other| other.name != name);
@@ -101,8 +101,8 @@ mod tests {
         assert_eq!(fault("own"), "");
         for (name, part) in [
             ("same", "has the folder of pool 'vms'"),
-            ("nfs", "is no folder of this host alone"),
-            ("lvm", "is no folder of this host alone"),
+            ("nfs", "is not a directory of this host alone"),
+            ("lvm", "is not a directory of this host alone"),
             ("none", "does not exist"),
         ] {
             assert!(fault(name).contains(part), "{}", fault(name));

@@ -6,6 +6,9 @@
 //!   └────────── trigger ◀── verdict or result changes
 //! ```
 //! The agents of a host are asked over a connection of their own, one after the other.
+//!
+//! Reason: an agent that does not answer takes up to two timeouts of its probe, in which neither of the host's other two
+//! connections may be occupied (`one_call_at_a_time_and_the_other_worker_continues` in `access/worker/tests.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -5,7 +5,8 @@
 //!                                             └─ does not ─▶ NoRoom, nothing was done
 //! ```
 //! A plan knows the room of the moment of its observation. Two Machines may have observed the same room, so the first of
-//! their jobs counts for the second: by its reservation until the volume is made, by the volume afterwards.
+//! their jobs counts for the second: by its reservation until the volume is made, by the volume afterwards
+//! (`of_two_jobs_at_once_the_second_counts_the_first` here).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,7 +44,7 @@ struct Charge {
 
 /// A volume that is about to be made or grown.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct RequestedVolume<'a> {
     pub(crate) pool: &'a str,
     /// Name of the volume.
     pub(crate) volume: &'a str,
@@ -77,7 +78,7 @@ impl Reservations {
         &self,
         host: &mut dyn Connection,
         factor: StorageFactor,
-        wanted: Wanted<'_>,
+        wanted: RequestedVolume<'_>,
     ) -> Result<Reserved> {
         let (reserved, earlier) = self.record(factor, wanted);
         self.refresh(host, wanted.pool, Instant::now())?;
@@ -118,7 +119,11 @@ impl Reservations {
 
     /// Records a reservation, and returns the earlier ones in its pool. A job whose reservation is dropped by now has
     /// made its volume before the pool is read.
-    fn record(&self, factor: StorageFactor, wanted: Wanted<'_>) -> (Reserved, Vec<Charge>) {
+    fn record(
+        &self,
+        factor: StorageFactor,
+        wanted: RequestedVolume<'_>,
+    ) -> (Reserved, Vec<Charge>) {
         let mut inner = self.lock();
         let is_other = |it: &&Charge| it.pool == wanted.pool && it.volume != wanted.volume;
         let earlier = inner.reserved.values().filter(is_other).cloned().collect();
@@ -150,8 +155,8 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn wanted(volume: &str, gib: u64) -> Wanted<'_> {
-        Wanted {
+    fn wanted(volume: &str, gib: u64) -> RequestedVolume<'_> {
+        RequestedVolume {
             pool: POOL,
             volume,
             size: size(gib),

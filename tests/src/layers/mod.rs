@@ -4,19 +4,19 @@
 //! cargo metadata ──► workspace ──► arrows between crates, their graph for docs/development.md
 //!                        │
 //!                        └──► modules ──► imports ─┬─► circles     one crate's source at a time
-//!                                                  └─► floors      of `common`
+//!                                                  └─► core_layers of `common`
 //! ```
 //! The compiler refuses circles between crates only. Within a crate any file may import any other, so that
 //! `cargo lab lint` has to parse every file.
 
 mod circles;
-mod floors;
+mod core_layers;
 mod imports;
 mod modules;
 mod workspace;
 
 pub use circles::{Circle, circles_of};
-pub use floors::upward_imports;
+pub use core_layers::upward_imports;
 pub use workspace::{Crate, Edge, crates, graph, violations};
 
 /// A folder with the files of a crate, for tests; paths are relative to it.

@@ -44,7 +44,7 @@ pub(crate) async fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fails with every dependency, every circle of imports and every import of a higher floor of `common` that the
+/// Fails with every dependency, every circle of imports and every import of a higher layer of `common` that the
 /// layers do not allow.
 async fn layers() -> Result<()> {
     let crates = layers::crates().await?;

@@ -52,7 +52,7 @@ async fn a_guest_boots_from_an_existing_volume_and_the_next_machine_finds_what_i
         .until_report("first", "its boot", |it| it.boots == 1)
         .await;
     assert_eq!(report.serials.values().collect::<Vec<_>>(), ["system"]);
-    // At the prompt.
+    // At admission.
     wait::until("the webhook to know the first Machine", async || {
         let error = env.lab.apply(&machine("second", &on_volume())).await;
         let answer = error.map_or_else(|error| format!("{error:#}"), |()| "accepted".to_owned());

@@ -238,7 +238,7 @@ async fn the_disk_of_another_namespace_is_no_image() {
     let [disk] = &env.files_of("victim")[..] else {
         panic!("{:?}", env.files());
     };
-    // Refused at the prompt, wherever the volume is.
+    // Refused at admission, wherever the volume is.
     let thief = machine(
         "thief",
         &json!({"disks": [{"name": "root", "size": "1Gi", "storageClass": "local", "image": {"volume": disk}}]}),
@@ -266,7 +266,7 @@ async fn an_image_from_a_private_address_needs_a_listed_source() {
     let content = qcow2(&image().await.unwrap(), &env.libvirt.path("guest.qcow2"));
     let (url, asked) = served(content);
     let image = |url: &str| json!({"disks": [{"name": "root", "size": "1Gi", "storageClass": "local", "image": {"url": url}}]});
-    // A literal address is refused at the prompt.
+    // A literal address is refused at admission.
     let error = env
         .lab
         .apply(&machine("literal", &image(&url)))

@@ -285,7 +285,7 @@ async fn a_machine_that_asks_for_more_memory_than_there_is_takes_none_from_other
         env.apply(name, &blank("512Mi", "here")).await;
         env.until(name, "to run", is_ready).await;
     }
-    // More than its host has at all is refused at the prompt.
+    // More than its host has at all is refused at admission.
     let patch = json!({"spec": {"resources": {"memory": {"size": "12Ti"}}}}).to_string();
     let args = ["patch", "machine", "greedy", "--type=merge", "-p", &patch];
     let refused = env.lab.kubectl().run(&args).await.unwrap();

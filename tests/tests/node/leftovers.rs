@@ -146,7 +146,8 @@ async fn a_lab_that_is_interrupted_leaves_nothing() {
     }
 }
 
-/// What the command of this text that begins so answers, in the shell of its first one.
+/// Runs the command of the text that begins with `command`, in the shell that its `sudo` line opens, and returns the
+/// output.
 fn as_said(text: &str, command: &str) -> String {
     let lines = || text.lines().map(str::trim);
     let enter = lines().find_map(|line| line.strip_prefix("sudo "));

@@ -51,7 +51,7 @@ struct Verdict {
     warnings: Vec<String>,
 }
 
-fn judged(document: &Document) -> Verdict {
+fn validated(document: &Document) -> Verdict {
     let object = json!({
         "apiVersion": "vitistack.io/v1alpha1",
         "kind": "Machine",
@@ -151,7 +151,7 @@ async fn the_rules_and_the_readers_of_a_guest_agree_on_every_document() {
 
     let mut kinds: BTreeMap<Kind, Vec<&Document>> = BTreeMap::new();
     for (document, reading) in documents.iter().zip(&readings) {
-        if let Some(kind) = difference(&judged(document), reading) {
+        if let Some(kind) = difference(&validated(document), reading) {
             kinds.entry(kind).or_default().push(document);
         }
     }

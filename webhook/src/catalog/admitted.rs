@@ -4,7 +4,8 @@
 //! ```text
 //! revision ─▶ rules compare with the quota ─▶ record, if the namespace still has that revision ─ else again
 //! ```
-//! So of Machines that are reviewed at the same time each one sees those that were admitted before it.
+//! So of Machines that are reviewed at the same time each one sees those that were admitted before it
+//! (`a_machine_that_was_compared_before_another_one_was_recorded_is_compared_again` here).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

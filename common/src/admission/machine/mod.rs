@@ -95,7 +95,7 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
         // without until its faults are fixed.
         is_writable = old.block.is_some();
         if old.object.metadata.is_being_deleted() {
-            rules::judge_deletion(&mut findings);
+            rules::check_deletion(&mut findings);
         }
     }
     findings.dedupe();
@@ -309,10 +309,10 @@ fn resolve(
         catalog,
     };
     rules::check_policies(&governed, &policies, findings);
-    // A move to another backend is refused as such: what else depends on the backend is judged on the present one.
-    let judged = stored_backend.unwrap_or(backend);
+    // A move to another backend is refused as such: what else depends on the backend is checked on the present one.
+    let present = stored_backend.unwrap_or(backend);
     let vcpus = settings.max_vcpus;
-    let block = rules::resolve(&intent, &merged, &pins, judged, vcpus, findings);
+    let block = rules::resolve(&intent, &merged, &pins, present, vcpus, findings);
     let reviewed = Reviewed {
         object,
         backend,

@@ -205,7 +205,7 @@ objects! {
     }
     /// How a timer treats ticks that the guest missed.
     TickPolicy {
-        /// `delay` or `catchup`.
+        /// `delay`: missed ticks are delivered later, at the normal rate; `catchup`: at a higher rate.
         tick_policy: String,
     }
     /// CPU topology.
@@ -251,9 +251,9 @@ objects! {
     }
     /// Firmware and SMBIOS identity of a guest.
     Firmware {
-        /// SMBIOS uuid.
+        /// SMBIOS uuid, derived from the Machine's uid.
         uuid: String,
-        /// SMBIOS serial number.
+        /// SMBIOS serial number: a uuid that is derived from the SMBIOS uuid.
         serial: String,
         /// BIOS or UEFI.
         bootloader: Bootloader,
@@ -269,7 +269,7 @@ objects! {
     Efi {
         /// Whether the firmware's variables outlast the instance; absent: no.
         persistent: Option<bool>,
-        /// Whether Secure Boot is on.
+        /// Whether Secure Boot is on; absent: on, KubeVirt's default.
         secure_boot: Option<bool>,
     }
     /// Features of the hypervisor.
@@ -285,7 +285,7 @@ objects! {
     }
     /// Switches a feature on or off.
     Switch {
-        /// Whether the feature is on.
+        /// Whether the feature is on; absent: on, KubeVirt's default.
         enabled: Option<bool>,
     }
     /// Enlightenments for Windows guests.
@@ -317,14 +317,14 @@ objects! {
     }
     /// Paravirtualized spin locks.
     Spinlocks {
-        /// Whether the feature is on.
+        /// Whether the feature is on; absent: on, KubeVirt's default.
         enabled: Option<bool>,
-        /// Attempts before the guest notifies the hypervisor.
+        /// Attempts before the guest notifies the hypervisor; absent: 4096, KubeVirt's default.
         spinlocks: Option<u32>,
     }
     /// Synthetic timers.
     SynicTimer {
-        /// Whether the feature is on.
+        /// Whether the feature is on; absent: on, KubeVirt's default.
         enabled: Option<bool>,
         /// Whether expirations are delivered as interrupts instead of messages.
         direct: Switch,
@@ -432,7 +432,7 @@ objects! {
         name: String,
         /// Present: the pod network.
         pod: Option<Present>,
-        /// A secondary network.
+        /// Present: a secondary network, which Multus attaches.
         multus: Option<Multus>,
     }
     /// A secondary network that Multus attaches.
@@ -517,7 +517,7 @@ objects! {
         /// Name of the StorageClass; empty: none. Always written, because an absent field means the default
         /// class at the time of creation.
         storage_class_name: Option<String>,
-        /// Requested capacity.
+        /// Least capacity that the claim asks for.
         resources: ClaimResources,
         /// Labels of the PersistentVolume to bind.
         selector: Option<LabelSelector>,

@@ -25,7 +25,7 @@ const HOTPLUG_MEMORY_UNIT: Bytes = Bytes::mib(2);
 /// What a VirtualMachine is rendered from.
 #[derive(Clone, Copy, Debug)]
 pub struct VirtualMachineInput<'a> {
-    /// The Machine.
+    /// Name, namespace and uid of the Machine, from which names of objects, MAC addresses and the SMBIOS uuid are derived.
     pub machine: Identity<'a>,
     /// The Machine's normalized spec.
     pub block: &'a Normalized,

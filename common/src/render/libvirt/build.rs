@@ -32,7 +32,7 @@ const MEMORY_UNIT: Bytes = Bytes::mib(1);
 /// What a domain is rendered from.
 #[derive(Clone, Copy, Debug)]
 pub struct DomainInput<'a> {
-    /// The Machine.
+    /// Name, namespace and uid of the Machine, from which names of objects, MAC addresses and the SMBIOS uuid are derived.
     pub machine: Identity<'a>,
     /// The Machine's normalized spec.
     pub block: &'a Normalized,

@@ -263,7 +263,7 @@ impl Disk {
 pub struct Nic {
     /// `ua-nic-` and the name of the card; libvirt's alias for a card of another owner.
     pub alias: String,
-    /// MAC address.
+    /// MAC address: that of the spec, else one that is derived from the Machine's identity.
     pub mac: Mac,
     /// Emulated model, such as `virtio`.
     pub model: String,

@@ -17,9 +17,9 @@ use crate::names;
 pub struct Difference {
     /// Path of the field, as in `status.pendingChanges`.
     pub field: String,
-    /// Value of the running guest.
+    /// Value of the running guest, as text for users.
     pub current: String,
-    /// Desired value.
+    /// Value of the block, as text for users.
     pub desired: String,
     /// The update that applies the desired value to the running guest. `None`: it needs a restart.
     pub live: Option<LiveUpdate>,

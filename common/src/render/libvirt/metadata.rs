@@ -67,11 +67,11 @@ pub struct DomainMetadata {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeRecord {
-    /// Name of the disk.
+    /// Name of the disk, as in `spec.disks`.
     pub disk: String,
     /// Name of the volume's storage pool.
     pub pool: String,
-    /// Name of the volume.
+    /// Name of the volume in the pool; of a copy of an image, with the number of the attempt that made it.
     pub volume: String,
     /// Whether the volume is deleted or retained when the Machine is deleted.
     pub reclaim_policy: ReclaimPolicy,
@@ -85,7 +85,7 @@ pub struct DhcpRecord {
     pub network: String,
     /// MAC address of the card.
     pub mac: Mac,
-    /// The address.
+    /// IPv4 address that the server gives to this card only.
     pub address: Ipv4Addr,
 }
 

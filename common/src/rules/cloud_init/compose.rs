@@ -2,6 +2,9 @@
 //!
 //! Size and depth are bounded with each copy by an alias counted, so that a few lines cannot become
 //! more than a document of the allowed length could be.
+//!
+//! Reason: faults are reported with their lines, and what an alias or `<<` means is what PyYAML makes of it: the suite
+//! `tests/tests/readers` compares both.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};

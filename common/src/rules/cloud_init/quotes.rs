@@ -1,6 +1,8 @@
 //! Quoted texts that continue at the left margin, or behind a tab. PyYAML joins the lines of a quoted text however
 //! they are indented; the parser follows YAML 1.2 and fails. So the text is indented for the parser, and
 //! positions are corrected afterwards.
+//!
+//! Reason: otherwise user data that boots would be refused. The suite `tests/tests/readers` compares both.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -3,6 +3,9 @@
 //!
 //! The forms are those of <https://yaml.org/type/>, with what PyYAML leaves out. Dates stay texts:
 //! JSON has none, and cloud-init writes them out again wherever it uses them.
+//!
+//! Reason: with the forms of YAML 1.2, the rules would accept what cloud-init reads as another type. The suite
+//! `tests/tests/readers` compares both.
 
 use serde_json::{Number, Value};
 

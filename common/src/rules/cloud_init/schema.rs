@@ -15,6 +15,8 @@
 //! | `effect` | what comes of a violation, where it is not plain |
 //! | `named` | depth of keys that are names of devices; messages show them |
 //! | `format` | an address of a kind: see `addresses` |
+//!
+//! Reason: the suite `tests/tests/readers` compares each refusal with what cloud-init and netplan do with the document.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 

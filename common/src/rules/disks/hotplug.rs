@@ -18,9 +18,8 @@ use crate::api::normalized::Normalized;
 use crate::normalize::{Merged, hotpluggable_in};
 use crate::rules::machine::keeps_running;
 
-/// Names of the disks that KubeVirt may plug in and out, and of the CD-ROM drives whose media it may change: those of the
-/// stored block, or of that of a backup. Beside them, the disks that are added to a machine that runs and is to keep running,
-/// and all drives of one that is new or off.
+/// Names of disks that KubeVirt may hot-plug, and of drives whose medium it may change live: those of the stored or
+/// restored block, disks added to a running machine that is to keep running, and all drives of a new or stopped one.
 pub(crate) fn hotpluggable(
     merged: &Merged<'_>,
     stored: Option<&Normalized>,

@@ -361,8 +361,8 @@ fn no_host(merged: &Merged<'_>) -> Violation {
     }
 }
 
-/// Rules [`Code::NetworkNotOffered`], [`Code::NoImagePool`] and [`Code::ImageSourceNotAllowed`]. A storage class that no host offers is
-/// reported where classes are resolved.
+/// Reports a need that no host offers, with the code of its kind: one of the `*NotOffered` codes of this family,
+/// [`Code::NoImagePool`] or [`Code::ImageSourceNotAllowed`]. A storage class is reported where classes are resolved.
 fn not_offered(requirement: &Requirement<'_>, hosts: &[Arc<HostRow>], findings: &mut Findings) {
     match &requirement.need {
         Need::Class(_) => {}

@@ -34,8 +34,8 @@ pub(crate) fn default_reclaim_policy(
     default.unwrap_or(settings.default_reclaim_policy)
 }
 
-/// Patterns for the keys of annotations of a Machine that its guest has, too: those that some policy names and that every
-/// policy which names keys has, or a wider one. In order.
+/// The annotations that a guest gets from its Machine: keys that at least one policy lists and every policy with a list
+/// allows, as patterns, sorted.
 pub(crate) fn annotation_keys(policies: &[Arc<Policy>]) -> Vec<String> {
     let lists = policies.iter().filter_map(|it| it.annotations.as_ref());
     let lists: Vec<_> = lists.collect();

@@ -1,4 +1,5 @@
-//! Disks on existing claims and volumes: a disk stays on what it is on, as one with a volume of its own keeps that.
+//! Disks on existing claims and volumes: the claim or volume of such a disk cannot change, and a disk with a volume of
+//! its own cannot get an existing one.
 
 use crate::api::choice::Backend;
 use crate::catalog::Catalog;

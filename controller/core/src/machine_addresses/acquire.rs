@@ -283,8 +283,8 @@ impl Acquisition<'_> {
         kept.filter(|it| Family::of(it.address) == family).collect()
     }
 
-    /// Whether the guest has the card already and got no address for it. What it reads when it is made has none, and it
-    /// does not read it again.
+    /// Whether the guest already has the card, but no address. cloud-init reads addresses only at first boot, so a later
+    /// one would not reach the guest.
     fn guest_has_card_without_address(&self, need: &Need) -> bool {
         let mut cards = self.machine.status.network_interfaces.iter();
         let card = cards.find(|card| card.name == need.card);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::objects::{Cacheable, Meta as _, lenient, prune};
 use crate::resource;
 
-/// A MachinePolicy.
+/// A MachinePolicy: administrators write the spec, the controller writes the status.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PolicyObject {
     /// Pruned: see [`prune`].
@@ -41,7 +41,7 @@ impl Cacheable for PolicyObject {
     }
 }
 
-/// A namespace.
+/// A namespace, as far as MachinePolicies select it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Namespace {
     /// Name and labels, by which policies select it.
@@ -58,7 +58,7 @@ resource!(
 );
 
 impl Namespace {
-    /// Its labels.
+    /// Labels of the namespace, of any domain; empty if it has none.
     pub fn labels(&self) -> Labels {
         self.metadata.labels.clone().unwrap_or_default()
     }

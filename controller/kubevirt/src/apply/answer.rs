@@ -56,7 +56,7 @@ pub(crate) fn unanswered(action: &Action) -> Option<Refusal> {
     })
 }
 
-/// Whether the action writes an object that KubeVirt's admission judges.
+/// Whether the action writes an object that KubeVirt's admission validates.
 fn is_of_kubevirt(action: &Action) -> bool {
     action.subject() == Subject::Guest
         && !matches!(

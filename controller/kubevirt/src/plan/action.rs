@@ -142,8 +142,9 @@ impl Exact {
     }
 }
 
-/// A claim that may be deleted: it was made for this Machine, its reclaim policy was `Delete` in the version that the
-/// deletion names, and it is not the claim of a disk that has left the spec or has the policy Retain there.
+/// A claim that may be deleted: it was made for this Machine, its policy was `Delete` in the observed version, no disk on
+/// an existing claim uses it, and its disk is still in the spec with policy Delete. The spec counts only if the block
+/// matches it, and not for the claim of a medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeletableClaim(Exact);
 

@@ -66,7 +66,7 @@ pub(super) fn pending(machine: &str, guest: &Guest<'_>, desired: &Template) -> V
         "memory.size" => takes_memory(instance, &desired.spec).unwrap_or(false),
         _ => true,
     };
-    // What the VirtualMachine and the instance have of it, they have as one that is plugged in.
+    // True if the VirtualMachine or the instance has the volume, and each that has it lists it as hot-plugged.
     let can_plug = |field: &str| {
         let volumes = [&desired.spec, &instance.spec].map(|spec| {
             let mut volumes = spec.volumes.iter();

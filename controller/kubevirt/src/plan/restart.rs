@@ -5,9 +5,10 @@
 //!          ├──▶ done, if no guest runs or the Machine is off
 //!          └──▶ `replaces` the guest that shut itself down and stays off ─▶ another one has come up: done
 //! ```
-//! Other causes take the same way, with their text in `cause`: a guest that was taken down from outside or stopped by
-//! another client and that KubeVirt would leave off, one that was shutting down when it was to run again, and one that
-//! never ran and whose VirtualMachine has changed since it was created.
+//! Other causes have the same sequence, with their text in `cause`. The guest
+//! - was evicted, or stopped by another client, and KubeVirt would leave it off,
+//! - was shutting down when it was to run again, or
+//! - never ran, and its VirtualMachine has changed since it was created.
 //!
 //! The status is written before the deletion, and the deletion names the uid. So one request deletes one instance,
 //! however often the sequence is interrupted and repeated.

@@ -14,7 +14,7 @@ use controller_core::triggers::Triggers;
 use kube::runtime::reflector::ObjectRef;
 
 use super::on_host::Job;
-use crate::guard::{Elsewhere, Guard};
+use crate::guard::{Guard, OtherHosts};
 use crate::hosts::connected::ConnectedHost;
 use crate::hosts::guards::{may_act, spec_pools};
 use crate::hosts::registry::Hosts;
@@ -54,18 +54,18 @@ impl Applier {
         let is_left = machine.leaves_host() == Some(&host.name);
         let cached = ObjectRef::new(machine.name()).within(machine.namespace());
         let (pools, objects) = (spec_pools(&self.objects, &host.name), self.objects.clone());
-        let elsewhere = move || {
+        let other_hosts = move || {
             let cached = machines.get(&cached).filter(|cached| cached.uid() == uid);
             let hint = cached.as_ref().and_then(|cached| cached.binding.as_ref());
             let hint = hint.and_then(|binding| binding.host.as_deref());
             // Between the binding and its arrival in the cache, the cached Machine has no host.
-            let elsewhere = hosts.elsewhere(&uid, hint, &here, &objects);
-            Elsewhere {
-                unknown: elsewhere.unknown.filter(|_| !is_left),
-                ..elsewhere
+            let other_hosts = hosts.other_hosts(&uid, hint, &here, &objects);
+            OtherHosts {
+                unknown: other_hosts.unknown.filter(|_| !is_left),
+                ..other_hosts
             }
         };
-        Guard::new(may_act(&self.api, host), elsewhere, pools)
+        Guard::new(may_act(&self.api, host), other_hosts, pools)
     }
 
     /// A job of a Machine on a host.

@@ -12,7 +12,7 @@ use kube::runtime::reflector::ObjectRef;
 use super::applier::Applier;
 use super::on_host::act;
 use crate::access::{AccessError, VolumeKey};
-use crate::guard::{Elsewhere, Guard};
+use crate::guard::{Guard, OtherHosts};
 use crate::hosts::connected::ConnectedHost;
 use crate::hosts::guards::spec_pools;
 use crate::images::fetches::{ImageUse, Request};
@@ -114,7 +114,7 @@ impl Applier {
                 "the Machine does not need the disk any more".into(),
             ))
         };
-        Guard::new(may_act, Elsewhere::default, pools)
+        Guard::new(may_act, OtherHosts::default, pools)
     }
 }
 

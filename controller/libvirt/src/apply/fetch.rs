@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 
 use super::applier::Applier;
 use crate::access::{AccessError, Result};
-use crate::guard::{Elsewhere, Guard};
+use crate::guard::{Guard, OtherHosts};
 use crate::hosts::connected::ConnectedHost;
 use crate::hosts::guards::spec_pools;
 use crate::images::abandoned::FETCH_LIMIT;
@@ -151,7 +151,7 @@ impl Applier {
         };
         // An image belongs to no Machine, so none of its effects depends on a binding.
         let pools = spec_pools(&self.objects, &host.name);
-        Guard::new(may_act, Elsewhere::default, pools)
+        Guard::new(may_act, OtherHosts::default, pools)
     }
 }
 

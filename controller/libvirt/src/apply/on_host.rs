@@ -19,7 +19,7 @@ use crate::images::names::{base_of, is_attempt, is_attempt_of, marker, marker_xm
 use crate::plan::action::{Action, DisplayPassword, GrownVolume, SeedContent};
 use crate::plan::disks::uses;
 use crate::pool_space::StorageFactor;
-use crate::reservations::{Reservations, Reserved, Wanted};
+use crate::reservations::{RequestedVolume, Reservations, Reserved};
 use crate::volume_effects::{Removal, check_new, remove_unneeded, remove_volume};
 
 /// The Machine that a job is about.
@@ -39,7 +39,7 @@ pub(crate) struct Job {
 
 impl Job {
     /// Room for a volume, until the result is dropped.
-    fn reserve(&self, host: &mut dyn Connection, wanted: Wanted<'_>) -> Result<Reserved> {
+    fn reserve(&self, host: &mut dyn Connection, wanted: RequestedVolume<'_>) -> Result<Reserved> {
         let reserved = self.reservations.reserve(host, self.factor, wanted)?;
         // A refresh of a large pool takes seconds.
         self.guard.check()?;
@@ -47,7 +47,7 @@ impl Job {
     }
 
     fn reserve_growth(&self, host: &mut dyn Connection, volume: &GrownVolume) -> Result<Reserved> {
-        let wanted = Wanted {
+        let wanted = RequestedVolume {
             pool: &volume.pool,
             volume: &volume.name,
             size: Bytes::new(u128::from(volume.bytes)),
@@ -89,7 +89,7 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
             if let Some(image) = &image {
                 check_image(host, image)?;
             }
-            let wanted = Wanted {
+            let wanted = RequestedVolume {
                 pool: &pool,
                 volume: &name,
                 size,
@@ -107,7 +107,7 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
         } => {
             remove_old_attempts(host, guard, &pool, &name)?;
             check_image(host, &image)?;
-            let wanted = Wanted {
+            let wanted = RequestedVolume {
                 pool: &pool,
                 volume: &name,
                 size,

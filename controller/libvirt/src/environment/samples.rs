@@ -1,7 +1,7 @@
 //! A block, a host and guards, as most tests need them.
 
 use super::*;
-use crate::guard::Elsewhere;
+use crate::guard::OtherHosts;
 
 /// The pool of the fake host.
 pub(crate) const POOL: &str = "vms";
@@ -94,31 +94,31 @@ pub(crate) fn guard() -> Guard {
 
 /// A guard that permits every effect, of a host whose spec names these pools.
 pub(crate) fn guard_with(pools: &[&str]) -> Guard {
-    Guard::new(|| Ok(()), Elsewhere::default, named(pools))
+    Guard::new(|| Ok(()), OtherHosts::default, named(pools))
 }
 
 /// A guard of a Machine whose domain these hosts show, too.
 pub(crate) fn guard_beside(hosts: Vec<String>) -> Guard {
-    let elsewhere = move || Elsewhere {
+    let other_hosts = move || OtherHosts {
         defined: hosts.clone(),
-        ..Elsewhere::default()
+        ..OtherHosts::default()
     };
-    Guard::new(|| Ok(()), elsewhere, named(&[POOL]))
+    Guard::new(|| Ok(()), other_hosts, named(&[POOL]))
 }
 
 /// A guard of a replica that lost the Lease.
 pub(crate) fn guard_without_lease() -> Guard {
     let lost = || Err(AccessError::Cancelled("the Lease is lost".into()));
-    Guard::new(lost, Elsewhere::default, named(&[POOL]))
+    Guard::new(lost, OtherHosts::default, named(&[POOL]))
 }
 
 /// A guard of a Machine that is bound to another host.
 pub(crate) fn guard_of_another_host() -> Guard {
-    let elsewhere = || Elsewhere {
+    let other_hosts = || OtherHosts {
         bound: Some("beta".into()),
-        ..Elsewhere::default()
+        ..OtherHosts::default()
     };
-    Guard::new(|| Ok(()), elsewhere, named(&[POOL]))
+    Guard::new(|| Ok(()), other_hosts, named(&[POOL]))
 }
 
 /// The pools that the spec of a host names.

@@ -8,9 +8,9 @@ use common::api::left_volumes::KeptVolume;
 use crate::access::{AccessError, Connection, VolumeKey};
 use crate::snapshot::Companions;
 
-/// The recorded volumes that are no longer in their pool, and what is to be remembered for the next time in `seen`. A pool that
-/// cannot be read may have all of them, and so may one that shows neither another recorded volume nor one that was beside
-/// it before: the file system below it may not be mounted, or the host may be another one.
+/// Returns the recorded volumes that are gone. Assumes that all volumes of a pool still exist if the pool cannot be read,
+/// or shows no other known volume: its file system may be unmounted, or the host may be another one. Known are the recorded
+/// volumes, and those that were in the pool beside them at an earlier call, which `seen` keeps.
 pub(super) fn gone_volumes(
     host: &mut dyn Connection,
     recorded: &[KeptVolume],

@@ -9,7 +9,7 @@ use controller_core::client::{ApiError, GuardedClient};
 use super::connected::ConnectedHost;
 use super::registry::Hosts;
 use crate::access::{AccessError, Result};
-use crate::guard::{Elsewhere, Guard};
+use crate::guard::{Guard, OtherHosts};
 use crate::libvirt_host::LibvirtHost;
 
 /// A guard that holds while this replica has the Lease and the host is reached over these connections.
@@ -20,7 +20,7 @@ pub(super) fn of_host(
 ) -> Guard {
     // It is about no Machine that could be bound elsewhere.
     let pools = spec_pools(objects, &connected.name);
-    Guard::new(may_act(api, connected), Elsewhere::default, pools)
+    Guard::new(may_act(api, connected), OtherHosts::default, pools)
 }
 
 /// The same for what is left of a Machine that is gone: none of its volumes is deleted while another host shows its domain,
@@ -34,14 +34,14 @@ pub(crate) fn of_remains(
 ) -> Guard {
     let pools = spec_pools(objects, &connected.name);
     let (hosts, here, uid) = (hosts.clone(), connected.name.clone(), uid.to_owned());
-    let elsewhere = move || {
+    let other_hosts = move || {
         let others = hosts.other_domains(&uid, &here).into_iter();
-        Elsewhere {
+        OtherHosts {
             defined: others.map(|it| it.host).collect(),
-            ..Elsewhere::default()
+            ..OtherHosts::default()
         }
     };
-    Guard::new(may_act(api, connected), elsewhere, pools)
+    Guard::new(may_act(api, connected), other_hosts, pools)
 }
 
 /// Whether a job that deletes on the host is begun: this replica has the Lease, and the host answers and permits changes.

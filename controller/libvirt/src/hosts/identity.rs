@@ -21,16 +21,16 @@ use uuid::Uuid;
 use crate::access::{AccessError, Connection, Connector, Result, Target};
 use crate::libvirt_host::LibvirtHost;
 
-/// What is known of the host that a LibvirtHost leads to.
+/// By what the host that a LibvirtHost leads to is recognised.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct HostIdentity {
     /// The UUIDs that it may have; none: any.
     uuids: BTreeSet<Uuid>,
     /// The uids of deleted Machines that may have something on it.
     deleted: BTreeSet<String>,
 }
 
-impl Known {
+impl HostIdentity {
     pub(super) fn of(host: &LibvirtHost) -> Self {
         let status = &host.status;
         let domains = status.domains.unwrap_or_default();
@@ -54,7 +54,7 @@ pub(super) struct KnownHostConnector {
     /// Name of the LibvirtHost.
     pub(super) name: String,
     /// Set before each poll.
-    pub(super) known: Arc<RwLock<Known>>,
+    pub(super) known: Arc<RwLock<HostIdentity>>,
     /// The Machines whose domains may be there.
     pub(super) caches: Caches,
     pub(super) connector: Arc<dyn Connector>,
@@ -84,14 +84,14 @@ impl Connector for KnownHostConnector {
 }
 
 impl KnownHostConnector {
-    fn known(&self) -> Known {
+    fn known(&self) -> HostIdentity {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         known.clone()
     }
 
     /// Whether the host has the domain of a Machine that is on the host of this LibvirtHost, as far as is known. Another host
     /// has none, unless somebody moved a domain there.
-    fn has_domain(&self, host: &mut dyn Connection, known: &Known) -> Result<bool> {
+    fn has_domain(&self, host: &mut dyn Connection, known: &HostIdentity) -> Result<bool> {
         let is_bound_here = |uid: &str| {
             let machine = self.caches.machine_index.of_uid(uid);
             let binding = machine.and_then(|it| it.binding.clone());
@@ -103,7 +103,7 @@ impl KnownHostConnector {
         Ok(metadata.any(|it| DomainMetadata::parse(it).is_some_and(|it| is_ours(&it.uid))))
     }
 
-    fn refusal(&self, known: &Known, found: Option<Uuid>) -> String {
+    fn refusal(&self, known: &HostIdentity, found: Option<Uuid>) -> String {
         let uuids: Vec<_> = known.uuids.iter().map(Uuid::to_string).collect();
         let uuids = uuids.join(" or ");
         let (name, annotation) = (&self.name, names::ANNOTATION_ACCEPT_HOST);
@@ -164,7 +164,7 @@ mod tests {
         caches.machines_listed.send_replace(true);
         let connector = KnownHostConnector {
             name: "alpha".into(),
-            known: Arc::new(RwLock::new(Known::of(object))),
+            known: Arc::new(RwLock::new(HostIdentity::of(object))),
             caches,
             connector: Arc::new(fake),
         };
@@ -237,7 +237,7 @@ mod tests {
     fn the_poller_does_not_wait_for_a_host_that_hangs() {
         let fake = FakeLibvirt::new();
         let hang = fake.hang("host_uuid");
-        let known = Arc::new(RwLock::new(Known::of(&host(1))));
+        let known = Arc::new(RwLock::new(HostIdentity::of(&host(1))));
         let connector = KnownHostConnector {
             name: "alpha".into(),
             known: known.clone(),

@@ -18,7 +18,7 @@ use futures::future::join_all;
 
 use super::connected::{ConnectedHost, NOT_POLLED};
 use super::registry::Hosts;
-use crate::guard::Elsewhere;
+use crate::guard::OtherHosts;
 use crate::libvirt_host::LibvirtHost;
 use crate::observe::QUERY_LIMIT;
 use crate::observed::{Binding, HostView, ShownDomain};
@@ -87,15 +87,15 @@ impl Hosts {
         join_all(asked).await.into_iter().flatten().next()
     }
 
-    /// What speaks against an effect on the domain of a Machine on the host `here`, at the time of the call. `hint`: the host
-    /// in its status.
-    pub(crate) fn elsewhere(
+    /// The hosts, other than `here`, on which a Machine is or may be at the time of the call: they speak against an effect on
+    /// its domain on `here`. `hint`: the host in its status.
+    pub(crate) fn other_hosts(
         &self,
         uid: &str,
         hint: Option<&str>,
         here: &str,
         objects: &Cache<LibvirtHost>,
-    ) -> Elsewhere {
+    ) -> OtherHosts {
         let shown = self.shown(uid);
         let others = shown.iter().filter(|it| it.host != here);
         let defined = others.map(|it| it.host.clone()).collect();
@@ -103,16 +103,16 @@ impl Hosts {
         let bound = self.shown_or_known(chosen, uid, hint);
         let named = hint.filter(|named| *named != here);
         let named = named.filter(|named| self.why_unknown(named, objects).is_some());
-        Elsewhere {
+        OtherHosts {
             bound: bound.filter(|other| other != here),
             defined,
             unknown: named.map(ToOwned::to_owned),
         }
     }
 
-    /// The binding of a Machine whose domain is off on the host of this view while it may run on another one that does not
-    /// answer: on that of its status, or on any if the status was lost. A move of the controller leaves no doubt: it
-    /// ends as long as the definition is still on the host that the Machine leaves.
+    /// Binding of a Machine whose domain is off here, while a host that does not answer may run it: the host of its
+    /// status, or any host if the status was lost. `None` while the controller moves the Machine away from here: the move
+    /// ends while the definition is still on this host.
     pub(crate) fn may_run_elsewhere(
         &self,
         machine: &Machine,

@@ -25,7 +25,7 @@ use super::changed::{changed_domains, same_offer};
 use super::connected::ConnectedHost;
 use super::credentials::read_credentials;
 use super::gone::gone_volumes;
-use super::identity::{Known, KnownHostConnector};
+use super::identity::{HostIdentity, KnownHostConnector};
 use super::orphans;
 use super::registry::Hosts;
 use super::released;
@@ -124,7 +124,7 @@ async fn poll_host(context: PollerContext, name: String) {
 #[derive(Default)]
 struct Poller {
     /// What is known of the host.
-    known: Arc<RwLock<Known>>,
+    known: Arc<RwLock<HostIdentity>>,
     /// The credentials of the connections.
     credentials: Option<Credentials>,
     connected: Option<Arc<ConnectedHost>>,
@@ -152,7 +152,7 @@ impl Poller {
             |(at, knew): (Instant, bool)| at.elapsed() >= SURVEY_INTERVAL || (listed && !knew);
         let full = !reachable || self.surveyed.is_none_or(is_due);
         // Also between the full reads: any call may open a connection again.
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Known::of(object);
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = HostIdentity::of(object);
         if full {
             // The Secret may have been written since: nothing may be done with the old credentials any more.
             match read_credentials(&context.api, object).await {

@@ -23,7 +23,7 @@ pub(super) struct StatusInput<'a> {
     pub(super) generation: Option<i64>,
     /// The status as the API server has it.
     pub(super) old: &'a LibvirtHostStatus,
-    /// The same with what other hosts list of the pools that they share with it.
+    /// `old`, plus the volumes that other hosts list for shared pools.
     pub(super) listed: &'a LibvirtHostStatus,
     /// The last poll, or why the host cannot be reached.
     pub(super) snapshot: Result<&'a Snapshot, &'a str>,

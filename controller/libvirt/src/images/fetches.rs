@@ -5,6 +5,8 @@
 //!        ├─ namespace has one, or 4 run ───▶ queued: the namespace that has waited longest is next
 //!        └─ otherwise ─────────────────────▶ under way, for as long as a Machine needs it
 //! ```
+//! Reason: otherwise one namespace that names slow servers delays the images of all others
+//! (`a_namespace_has_one_fetch_at_a_time_and_others_are_served_before_its_next` here).
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};

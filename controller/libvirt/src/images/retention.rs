@@ -21,7 +21,7 @@ use crate::volume_effects::{Removal, read_all_pools, remove_volume};
 /// What is between the name of an image and the time since when nothing uses it.
 const UNUSED: &str = ".unused-";
 
-/// A look at the fetched images of a pool.
+/// One sweep over the fetched images of a pool.
 pub(crate) struct Sweep<N> {
     /// Image pool of the host.
     pub(crate) pool: String,

@@ -123,9 +123,9 @@ pub(super) fn recorded(
     }
 }
 
-/// The volumes that are kept of a Machine that is deleted: those of the disks that the domain's metadata records, without a
-/// domain those of the block, and those in no record, which were made before a domain was defined with them. Copies that
-/// were never used are no volumes of a disk.
+/// Volumes to keep when a Machine is deleted: those recorded in the domain's metadata (without a domain: those of the
+/// block) without the reclaim policy `Delete`, and unrecorded ones of the Machine, which were made before a domain was
+/// defined with them. Unused copies are left out.
 pub(super) fn kept(
     machine: &Machine,
     view: &HostView,
@@ -370,9 +370,8 @@ pub(super) fn format(offer: &HostStorage) -> VolumeFormat {
     offer.format.unwrap_or(VolumeFormat::Qcow2)
 }
 
-/// The volume that a disk has; `None`: it has none yet. The one that the domain's metadata records comes first, then
-/// one of the plain name, then an attempt that is complete. A copy without its marker was never used, unless the domain or the
-/// status has it.
+/// The volume of a disk, in order of preference: the recorded one, one with the plain name, a complete attempt. `None`: it
+/// has none. An attempt is complete if it has its marker, or if the domain or the status has it.
 pub(super) fn existing<'a>(
     machine: &Machine,
     disk: &NormalizedDisk,

@@ -158,7 +158,7 @@ fn parse(secret: &str, value: &SecretValue) -> Result<DisplayPassword, Fault> {
         ));
     };
     let message = format!(
-        "the password in Secret '{secret}' (key {DISPLAY_PASSWORD}) {why}, so nobody gets in: write 1 to 8 printable ASCII characters"
+        "the password in Secret '{secret}' (key {DISPLAY_PASSWORD}) {why}, so the display stays locked: write 1 to 8 printable ASCII characters"
     );
     Err(Fault::new("DisplayPasswordInvalid", message))
 }
@@ -173,7 +173,7 @@ fn set(applied: &AppliedPassword) -> Fault {
 
 fn not_found(machine: &Machine, secret: &str) -> Fault {
     let message = format!(
-        "Secret '{secret}' with the key '{DISPLAY_PASSWORD}', which spec.display names, not found in namespace {}, so nobody gets in: create it; the password is set when it appears",
+        "Secret '{secret}' with the key '{DISPLAY_PASSWORD}', which spec.display names, not found in namespace {}, so the display stays locked: create it; the password is set when it appears",
         machine.namespace()
     );
     Fault::new("DisplayPasswordSecretNotFound", message)

@@ -90,7 +90,7 @@ pub(super) fn releases(
         return Releases::default();
     }
     let answer = Action::RemoveAnnotation(annotation);
-    let own = Own::of(machine, block, view);
+    let own = OwnVolumes::of(machine, block, view);
     if own.is_empty() {
         let of_former = of_former.iter();
         let of_former = of_former.filter(|kept| is_released(machine, &kept.volume.disk));
@@ -111,7 +111,7 @@ pub(super) fn releases(
 
 /// The Machine's own volumes of the disks that the annotation `release-volume` names and the spec does not have. While one
 /// of the three has any, the annotation does not act on volumes of former Machines.
-struct Own<'a> {
+struct OwnVolumes<'a> {
     /// Those that the domain's metadata records.
     recorded: BTreeSet<VolumeKey>,
     /// Those that the host shows, by their names: some were made before a domain was defined with them.
@@ -120,7 +120,7 @@ struct Own<'a> {
     listed: BTreeSet<&'a str>,
 }
 
-impl<'a> Own<'a> {
+impl<'a> OwnVolumes<'a> {
     fn of(machine: &'a Machine, block: &Normalized, view: &HostView) -> Self {
         let is_left = |disk: &str| is_released(machine, disk) && !has_disk(block, disk);
         let is_own =

@@ -36,7 +36,7 @@ Generated from the code and from the tables of its tests by `tests/lab generate`
 Every rule has a code, which is the same in kubectl's message, in the metric
 `machine_webhook_rejections_total`, in the audit annotation and here. A rule *refuses* or *warns*. On an
 update, a fault that the stored object also has is a warning, so that other fields can be changed before it
-is fixed. While an object is being deleted, only changes of its spec are judged.
+is fixed. While an object is being deleted, only changes of its spec are validated.
 ";
 
 /// The table of update effects, with one row for all fields with the same effects.

@@ -12,11 +12,12 @@
 mod output;
 mod suite;
 
-use std::{env, process::ExitCode};
+use std::{env, fmt::Display, process::ExitCode};
 
 use anyhow::Result;
 use futures::{StreamExt as _, stream};
-use lab::{built_here, features, libvirt::Libvirt, next_release_built, tools::Tools};
+use lab::libvirt::{Libvirt, packages};
+use lab::{built_here, features, next_release_built, tools::Tools};
 
 use suite::Suite;
 pub(crate) use suite::record;
@@ -54,6 +55,22 @@ const NODE: &str = "node";
 /// The suite that starts programs of the next release beside those of this one.
 const UPGRADE: &str = "upgrade";
 
+/// The suite with tests that are compiled only where libvirt's headers are: those of `access/contract/real.rs`.
+const WITH_HEADERS: &str = "controller_libvirt";
+
+/// The tests that are selected and not compiled, with the reason: their suite cannot report them. `suites`: the names of
+/// those that are selected. `headers`: whether libvirt's headers are here.
+fn not_compiled<'s>(
+    mut suites: impl Iterator<Item = &'s str>,
+    headers: &Result<(), impl Display>,
+) -> Option<String> {
+    let missing = headers.as_ref().err()?;
+    suites.find(|name| *name == WITH_HEADERS)?;
+    Some(format!(
+        "controller/libvirt {WITH_HEADERS} access::contract::real: not compiled: {missing}"
+    ))
+}
+
 pub(crate) async fn run(arguments: &[String]) -> Result<ExitCode> {
     step("looking for etcd, kube-apiserver, kube-controller-manager and kubectl");
     Tools::ensure().await?;
@@ -73,6 +90,10 @@ pub(crate) async fn run(arguments: &[String]) -> Result<ExitCode> {
         totals.skip(
             "tests node: it takes half an hour and runs by itself: tests/lab test --test node",
         );
+    }
+    let headers = packages::headers().await?;
+    if let Some(what) = not_compiled(suites.iter().map(Suite::name), &headers) {
+        totals.skip(&what);
     }
     let place = |suite: &Suite| LONGEST_FIRST.iter().position(|name| *name == suite.name());
     suites.sort_by_key(|suite| place(suite).unwrap_or(LONGEST_FIRST.len()));
@@ -132,4 +153,24 @@ pub(crate) async fn run(arguments: &[String]) -> Result<ExitCode> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_that_are_not_compiled_are_skipped_if_their_suite_is_selected() {
+        let selected = ["rules", WITH_HEADERS];
+        let missing = Err("libvirt's headers are missing: apt-get install libvirt-dev");
+        assert_eq!(
+            not_compiled(selected.into_iter(), &missing).as_deref(),
+            Some(
+                "controller/libvirt controller_libvirt access::contract::real: not compiled: libvirt's headers are missing: apt-get install libvirt-dev"
+            )
+        );
+        assert_eq!(not_compiled(["rules"].into_iter(), &missing), None);
+        let present: Result<(), &str> = Ok(());
+        assert_eq!(not_compiled(selected.into_iter(), &present), None);
+    }
 }

@@ -62,17 +62,19 @@ struct Counts {
     /// Tests with `#[ignore]`, with their reasons.
     ignored: Vec<(String, String)>,
     failed: Vec<String>,
-    /// Tests that could not do their work, with the reasons.
+    /// Tests that could not do their work, each once, with its reasons.
     skipped: Vec<(String, String)>,
 }
 
 impl Counts {
     fn read(output: &str) -> Self {
         let mut counts = Self::default();
-        // The test whose output is being read.
-        let mut test = "";
+        // The test whose output is being read, and the one that runs, if its output is not collected.
+        let (mut test, mut running) = ("", None);
         for line in output.lines() {
-            if let Some(name) = line.strip_prefix("---- ") {
+            if line == "ok" || line == "FAILED" {
+                running = None;
+            } else if let Some(name) = line.strip_prefix("---- ") {
                 test = name.trim_end_matches(" stdout ----");
             } else if let Some(rest) = line.strip_prefix("test result: ") {
                 counts.passed += number_before(rest, " passed");
@@ -88,9 +90,9 @@ impl Counts {
                 let name = before
                     .strip_prefix("test ")
                     .and_then(|it| it.strip_suffix(" ... "));
+                running = name.or(running);
                 if before.is_empty() || name.is_some() {
-                    let skipped = (name.unwrap_or(test).to_owned(), reason.to_owned());
-                    counts.skipped.push(skipped);
+                    counts.skip(running.unwrap_or(test), reason);
                 }
             }
         }
@@ -98,6 +100,15 @@ impl Counts {
             .skipped
             .retain(|(test, _)| !counts.failed.contains(test));
         counts
+    }
+
+    /// Adds a skipped test, or a further reason of it. Tests whose name is not in the output count by their lines.
+    fn skip(&mut self, test: &str, reason: &str) {
+        let mut skipped = self.skipped.iter_mut();
+        match skipped.find(|(known, _)| known == test && !test.is_empty()) {
+            Some((_, reasons)) => *reasons = format!("{reasons}; {reason}"),
+            None => self.skipped.push((test.to_owned(), reason.to_owned())),
+        }
     }
 }
 
@@ -246,6 +257,20 @@ failed: suite c
 1 passed, 1 failed, 2 skipped"
         );
         assert!(totals.failed());
+    }
+
+    #[test]
+    fn a_test_that_prints_skipped_twice_is_one_skipped_test() {
+        let captured = "test a ... ok\ntest b ... ok\n\nsuccesses:\n\n---- a stdout ----\nskipped: no host\nok\nskipped: no guest\n\ntest result: ok. 2 passed; 0 failed; 0 ignored\n";
+        let live = "test a ... skipped: no host\nskipped: no guest\nok\ntest b ... ok\n\ntest result: ok. 2 passed; 0 failed; 0 ignored\n";
+        for output in [captured, live] {
+            let mut totals = Totals::default();
+            totals.add(&finished(output, true));
+            assert_eq!(
+                totals.to_string(),
+                "skipped: suite a: no host; no guest\n1 passed, 0 failed, 1 skipped"
+            );
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub struct ImageHeader {
     pub format: VolumeFormat,
     /// Size of the disk that a guest sees, in bytes.
     pub virtual_size: u64,
-    /// The file below it.
+    /// The file that the image takes the rest of its content from; `None`: it has all of it.
     pub backing: Option<Backing>,
 }
 

@@ -134,7 +134,7 @@ fn crashed(failure: Option<&StartFailure>) -> Fault {
     );
     failed(
         &format!("{message}: the guest {ended}; {retry}"),
-        "see the events and the log of its virt-launcher pod, which ends with it",
+        "see the events and the log of its virt-launcher pod before the pod is removed",
     )
 }
 

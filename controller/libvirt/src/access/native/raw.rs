@@ -71,8 +71,8 @@ pub(super) fn guest_os(domain: &Domain) -> Result<GuestOs, Error> {
     let mut list: sys::virTypedParameterPtr = ptr::null_mut();
     let mut count: c_int = 0;
     let mut os = GuestOs::default();
-    // SAFETY: both pointers outlive the call. What the first is set to is an array of so many parameters, of which those
-    // with the type of a text have one, and is freed once, after it was read.
+    // SAFETY: both pointers outlive the call. libvirt sets `list` to an array of `count` parameters. Only parameters of
+    // type string are read as text. The array is freed once, after the last read.
     unsafe {
         let kinds = sys::VIR_DOMAIN_GUEST_INFO_OS;
         checked(sys::virDomainGetGuestInfo(

@@ -9,6 +9,10 @@
 //! A call that hangs cannot be cancelled. It keeps its thread until libvirt returns, and until then other calls fail
 //! at once. Keepalive ends it within seconds, except while a connection is being opened or when only the host's
 //! storage hangs: then the worker gets another thread.
+//!
+//! Reason: without limits, a host whose storage hangs would stop the passes over all of its Machines
+//! (`a_call_over_its_limit_is_unknown_and_the_next_does_not_wait_for_it`, `a_worker_that_hangs_for_too_long_gets_another_thread`
+//! in `tests.rs`).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;

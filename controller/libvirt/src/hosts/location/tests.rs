@@ -72,7 +72,7 @@ fn right_before_an_effect_every_other_host_that_may_have_the_guest_counts() {
     let (on, off) = (Ok(Some(State::Running)), Ok(Some(State::ShutOff)));
     let ask = |polls: &[(&str, Result<Option<State>, &str>)], hint| {
         let (hosts, objects) = hosts(polls);
-        let found = hosts.elsewhere(UID, hint, "alpha", &objects);
+        let found = hosts.other_hosts(UID, hint, "alpha", &objects);
         (found.bound, found.defined, found.unknown)
     };
     let beta = || Some("beta".to_owned());

@@ -6,7 +6,7 @@ use super::*;
 use crate::access::fake::FakePool;
 use crate::access::{FirmwareState, State};
 use crate::environment::{self, Environment, POOL, block};
-use crate::guard::Elsewhere;
+use crate::guard::OtherHosts;
 use crate::plan::action::Action;
 use common::api::choice::ReclaimPolicy;
 use controller_core::fixtures::disk;
@@ -113,11 +113,11 @@ fn a_guest_is_ended_and_its_definition_removed_only_if_it_is_still_the_machines(
             }
             Ok(())
         };
-        let elsewhere = move || Elsewhere {
+        let other_hosts = move || OtherHosts {
             bound: (change == "binding").then(|| "beta".to_owned()),
-            ..Elsewhere::default()
+            ..OtherHosts::default()
         };
-        let guard = Guard::new(may_act, elsewhere, pools);
+        let guard = Guard::new(may_act, other_hosts, pools);
         let mut host = env.connection().unwrap();
         remove_by_metadata(&mut *host, &guard).unwrap_err();
         assert_eq!(env.host.calls(), calls, "{change}");

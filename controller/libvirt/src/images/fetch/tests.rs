@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use super::*;
 use crate::access::fake::{FakeLibvirt, FakePool, FakeVolume, HostState, When};
 use crate::access::{Connector as _, Target};
-use crate::guard::Elsewhere;
+use crate::guard::OtherHosts;
 use crate::images::names::hex;
 
 const POOL: &str = "vms";
@@ -212,7 +212,7 @@ fn a_fetch_whose_replica_lost_the_lease_ends_before_its_next_change() {
             took.map(drop)
                 .map_err(|_| AccessError::Cancelled("the Lease is lost".into()))
         };
-        let guard = Guard::new(may_act, Elsewhere::default, || Ok(BTreeSet::new()));
+        let guard = Guard::new(may_act, OtherHosts::default, || Ok(BTreeSet::new()));
         let request = request(1, server(WHOLE, CONTENT), None);
         let why = fetch(&mut *connection, &request, &FetchPermit::default(), &guard).unwrap_err();
         assert!(why.contains("the Lease is lost"), "{asked}: {why}");

@@ -239,7 +239,7 @@ fn a_deletion_ends() {
     laws::a_deletion_ends(&[
         &rich,
         &movable,
-        &deaf,
+        &ignoring_shutdown,
         &without_pool_for_its_class,
         &without_network,
         &without_room,
@@ -294,7 +294,7 @@ fn movable() -> Environment {
 }
 
 /// A Machine whose guest ignores requests to shut down.
-fn deaf() -> Environment {
+fn ignoring_shutdown() -> Environment {
     let env = rich();
     env.host.state().guest.acpi = false;
     env

@@ -27,7 +27,7 @@ use crate::observed::HostView;
 const LOST: &str = "Lost";
 
 /// A volume that was made for a disk and is gone.
-pub(super) struct Lost {
+pub(super) struct LostVolume {
     pool: String,
     volume: String,
     /// Its capacity, as the status has it.
@@ -40,7 +40,7 @@ pub(super) fn lost(
     disk: &NormalizedDisk,
     pool: &str,
     view: &HostView,
-) -> Option<Lost> {
+) -> Option<LostVolume> {
     let reported = reported(machine, disk);
     let guest = view.guest.as_ref();
     let metadata = guest.and_then(|guest| guest.metadata.as_ref());
@@ -51,7 +51,7 @@ pub(super) fn lost(
         (None, Some(reported)) => (pool, &reported.claim_name),
         (None, None) => return None,
     };
-    Some(Lost {
+    Some(LostVolume {
         pool: pool.to_owned(),
         volume: volume.clone(),
         capacity: reported.and_then(|it| it.capacity.clone()),
@@ -75,7 +75,7 @@ pub(super) fn is_to_be_recreated(machine: &Machine, disk: &NormalizedDisk) -> bo
     named.any(|name| name == disk.name)
 }
 
-impl Lost {
+impl LostVolume {
     /// The condition of the disk.
     pub(super) fn fault(&self, machine: &Machine, disk: &NormalizedDisk, host: &str) -> Fault {
         let Self { pool, volume, .. } = self;
@@ -99,7 +99,7 @@ impl Lost {
 impl Volumes {
     /// Keeps in the status that the volume of a disk was made, until it is there again. Otherwise a domain that vanishes
     /// would leave no record of it.
-    pub(super) fn report_lost(&mut self, disk: &NormalizedDisk, lost: &Lost) {
+    pub(super) fn report_lost(&mut self, disk: &NormalizedDisk, lost: &LostVolume) {
         let mut reported = self.reported.iter_mut();
         if let Some(reported) = reported.find(|it| it.name == disk.name) {
             reported.phase = Some(LOST.to_owned());

@@ -1,4 +1,4 @@
-//! The floors of `common`: which of its modules may import which.
+//! The layers of `common`: which of its modules may import which.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use anyhow::{Context as _, Result};
 
 use super::{imports::imports_of, modules::Modules};
 
-/// The modules of `common` from the ground up, in two towers: a module imports modules of its own floor and of
-/// those below it in the same tower. `render` does not read the catalog, and neither the catalog nor `normalize`
-/// reads what is rendered. A module that is on no floor is a violation.
-const FLOORS: [&[&[&str]]; 2] = [
+/// The modules of `common`, the lowest layer first, in two stacks: a module imports modules of its own layer and of
+/// those below it in the same stack. `render` does not read the catalog, and neither the catalog nor `normalize`
+/// reads what is rendered. A module that is in no layer is a violation.
+const STACKS: [&[&[&str]]; 2] = [
     &[
         &["bounds"],
         BASE,
@@ -51,7 +51,7 @@ const BASE: &[&str] = &[
     "words",
 ];
 
-/// The imports of a higher floor, one line each, in the crate whose root is this file.
+/// The imports of a higher layer, one line each, in the crate whose root is this file.
 pub fn upward_imports(root: &Path) -> Result<Vec<String>> {
     let folder = root.parent().context("a folder of a crate's root")?;
     // `common/src/api/mac.rs` is part of the module `api`.
@@ -65,14 +65,14 @@ pub fn upward_imports(root: &Path) -> Result<Vec<String>> {
         let Some((from, file)) = module(&file).filter(|(name, _)| name != "lib") else {
             continue;
         };
-        if !is_on_a_floor(&from) {
-            found.push(format!("{file}: module {from} is on no floor"));
+        if !is_in_a_layer(&from) {
+            found.push(format!("{file}: module {from} is in no layer"));
         }
         for (other, names) in imported {
             let Some((to, other)) = module(&other).filter(|(name, _)| name != "lib") else {
                 continue;
             };
-            if from != to && is_on_a_floor(&from) && is_on_a_floor(&to) && !may_import(&from, &to) {
+            if from != to && is_in_a_layer(&from) && is_in_a_layer(&to) && !may_import(&from, &to) {
                 let names = Vec::from_iter(names).join(", ");
                 found.push(format!(
                     "{file} -> {other}: {names} ({from} must not import {to})"
@@ -83,17 +83,17 @@ pub fn upward_imports(root: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-fn floor(tower: &[&[&str]], module: &str) -> Option<usize> {
-    tower.iter().position(|floor| floor.contains(&module))
+fn layer(stack: &[&[&str]], module: &str) -> Option<usize> {
+    stack.iter().position(|layer| layer.contains(&module))
 }
 
-fn is_on_a_floor(module: &str) -> bool {
-    FLOORS.iter().any(|tower| floor(tower, module).is_some())
+fn is_in_a_layer(module: &str) -> bool {
+    STACKS.iter().any(|stack| layer(stack, module).is_some())
 }
 
 fn may_import(from: &str, to: &str) -> bool {
-    FLOORS.iter().any(|tower| {
-        let both = floor(tower, from).zip(floor(tower, to));
+    STACKS.iter().any(|stack| {
+        let both = layer(stack, from).zip(layer(stack, to));
         both.is_some_and(|(from, to)| to <= from)
     })
 }
@@ -104,7 +104,7 @@ mod tests {
     use crate::{layers::planted, paths};
 
     #[test]
-    fn imports_of_a_higher_floor_are_reported_with_their_names() {
+    fn imports_of_a_higher_layer_are_reported_with_their_names() {
         let folder = planted(&[
             (
                 "lib.rs",
@@ -136,14 +136,14 @@ mod tests {
                 "api/kind.rs -> rules.rs: check (api must not import rules)",
                 "bounds.rs -> api/kind.rs: Kind (bounds must not import api)",
                 "catalog.rs -> render.rs: draw (catalog must not import render)",
-                "odd.rs: module odd is on no floor",
+                "odd.rs: module odd is in no layer",
                 "render.rs -> catalog.rs: Row (render must not import catalog)",
             ]
         );
     }
 
     #[test]
-    fn common_imports_no_higher_floor() {
+    fn common_imports_no_higher_layer() {
         let root = paths::repository().join("common/src/lib.rs");
         assert_eq!(upward_imports(&root).unwrap(), [""; 0]);
     }
