@@ -36,9 +36,7 @@ impl<A> Plan<A> {
     pub fn only_reports(&self) -> bool {
         self.finalizer.is_none() && self.actions.is_empty()
     }
-}
 
-impl<A> Plan<A> {
     /// The changes of the plan, in order.
     pub fn steps(&self) -> impl Iterator<Item = Step<'_, A>> {
         let add = (self.finalizer == Some(FinalizerChange::Add)).then_some(Step::AddFinalizer);

@@ -11,13 +11,18 @@ use tokio::sync::watch;
 use tokio::time::advance;
 
 use super::*;
+use crate::backend::{Act, Draft};
+use crate::conditions::{Conditions, Fault};
 use crate::deletion::{Stage, Teardown};
 use crate::events::events;
 use crate::fixtures;
 use crate::lease::LeaseGuard;
 use crate::preconditions::Effect;
+use crate::ready::last_known;
 use crate::reset::reset;
+use common::api::normalized::Normalized;
 use common::api::status::MachineStatus;
+use common::names;
 
 mod failures;
 mod hold;
@@ -125,11 +130,12 @@ impl Backend for Scripted {
 
     fn plan(
         machine: &Machine,
+        _: &Normalized,
         steps: &Vec<Step>,
         refusal: Option<&Refusal>,
         growth: Growth<'_>,
         _: Now,
-    ) -> Plan<Step> {
+    ) -> Draft<Step> {
         let status = refusal.map(|refusal| {
             let mut status = fixtures::ready("False", "KubeVirtApiError");
             status.conditions[0].message.clone_from(&refusal.message);
@@ -141,11 +147,15 @@ impl Backend for Scripted {
             status.last_reset = reset(machine, true, refusal).last;
         }
         let is_permitted = |step: &&Step| growth == Growth::Permitted || step.is_power_action;
-        Plan {
+        Draft {
             actions: steps.iter().filter(is_permitted).cloned().collect(),
             status,
-            ..Plan::default()
+            ..Draft::default()
         }
+    }
+
+    fn report_unfit(machine: &Machine, _: &Vec<Step>, unfit: Fault, now: Now) -> MachineStatus {
+        last_known(machine, Conditions::new(machine, now), &unfit)
     }
 
     fn teardown(_: &Machine, _: &Vec<Step>, _: Now) -> Teardown<Step> {

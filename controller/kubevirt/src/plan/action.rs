@@ -16,7 +16,11 @@ use controller_core::preconditions::Effect;
 use super::state::KeptState;
 use crate::objects::{Claim, DataVolume};
 
-/// The actions for a Machine, in order, with the status to write.
+/// What to do about a Machine that is not under deletion.
+pub(crate) type Draft = controller_core::backend::Draft<Action>;
+
+/// The draft as the core carries it out.
+#[cfg(test)]
 pub(crate) type Plan = controller_core::plan::Plan<Action>;
 
 /// One change of the cluster.

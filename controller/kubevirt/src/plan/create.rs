@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::action::{Action, Plan};
+use super::action::{Action, Draft};
 use super::existing::IN_USE;
 use super::migration::migration;
 use super::network::networks;
@@ -15,10 +15,11 @@ use super::status::inputs::StatusInputs;
 use super::status::report;
 use super::storage::storage;
 use super::vm::{SECRETS_RETRY, VmContext, guest};
-use common::api::status::LastReset;
+use common::api::normalized::Normalized;
+use common::api::status::{LastReset, MachineStatus};
 use controller_core::backend::Growth;
-use controller_core::conditions::{Fault, not_normalized};
-use controller_core::machine::{Block, Machine};
+use controller_core::conditions::Fault;
+use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Refusal, Subject};
 use controller_core::reset::{is_final, reset};
@@ -28,21 +29,12 @@ const CLAIM_RETRY: Duration = Duration::from_secs(30);
 
 pub(crate) fn plan(
     machine: &Machine,
+    block: &Normalized,
     observed: &Observed,
     refusal: Option<&Refusal>,
     growth: Growth<'_>,
     now: Now,
-) -> Plan {
-    let block = match &machine.block {
-        Block::Matching(block) => block,
-        Block::Missing | Block::Unreadable(_) | Block::Stale => {
-            let inputs = StatusInputs {
-                unfit: Some(not_normalized(machine)),
-                ..StatusInputs::default()
-            };
-            return report(machine, observed, now, &inputs, vec![]);
-        }
-    };
+) -> Draft {
     let networks = networks(machine, block, observed);
     let storage = storage(machine, block, observed, growth);
     let mut restart = restart(machine, block, observed);
@@ -59,7 +51,7 @@ pub(crate) fn plan(
         growth,
     };
     let guest = guest(machine, block, observed, &context);
-    if guest.changes_template && !machine.is_paused() {
+    if guest.changes_template {
         restart.replace_what_never_ran(machine, block, observed);
     }
     let mut inputs = StatusInputs {
@@ -75,10 +67,6 @@ pub(crate) fn plan(
         migration: migration.last,
         reset,
         foreign_stop: guest.foreign_stop,
-        makes_vm: guest
-            .actions
-            .iter()
-            .any(|action| matches!(action, Action::CreateVm(_))),
         ..StatusInputs::default()
     };
     if let Some(refusal) = refusal {
@@ -97,14 +85,6 @@ pub(crate) fn plan(
         outcome.record_first(Fault::new(reason, refusal.message.clone()));
     }
 
-    if machine.is_paused() {
-        inputs.paused = true;
-        inputs.makes_vm = false;
-        inputs.restart = None;
-        inputs.migration = None;
-        inputs.reset = None;
-        return report(machine, observed, now, &inputs, vec![]);
-    }
     let actions = protection(machine, observed)
         .into_iter()
         .chain(networks.actions)
@@ -124,17 +104,36 @@ pub(crate) fn plan(
         .chain(storage.growth)
         .chain(reset_guest)
         .collect();
-    let plan = report(machine, observed, now, &inputs, actions);
     let retry = observed.secrets_error.as_ref().map(|_| SECRETS_RETRY);
     let is_used = !observed.adopted_users.is_empty()
         || observed.existing.values().any(|claim| claim.user.is_some());
     let retry = retry.or(is_used.then_some(CLAIM_RETRY));
     let awaits_pod = observed.awaits_pod(machine).is_some();
-    let retry = retry.or(awaits_pod.then_some(POD_START_TIMEOUT));
-    Plan {
-        requeue_after: plan.requeue_after.or(retry),
-        ..plan
+    let draft = Draft {
+        actions,
+        status: None,
+        requeue_after: retry.or(awaits_pod.then_some(POD_START_TIMEOUT)),
+    };
+    let draft = draft.unless_paused(machine);
+    let status = report(machine, observed, now, &inputs, &draft.actions);
+    Draft {
+        status: Some(status),
+        ..draft
     }
+}
+
+/// The status of a Machine without a block to act on.
+pub(crate) fn report_unfit(
+    machine: &Machine,
+    observed: &Observed,
+    unfit: Fault,
+    now: Now,
+) -> MachineStatus {
+    let inputs = StatusInputs {
+        unfit: Some(unfit),
+        ..StatusInputs::default()
+    };
+    report(machine, observed, now, &inputs, &[])
 }
 
 /// The status of the last requested reset, and the action of a new request.

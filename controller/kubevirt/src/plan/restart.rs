@@ -29,7 +29,6 @@ use super::action::Action;
 use super::observed::Observed;
 use super::others::{HALTED, has_deleted_instance};
 use crate::objects::Instance;
-use controller_core::foreign_stop::OnForeignStop;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
@@ -131,9 +130,7 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
         });
         return Restart { last, action: None };
     }
-    if let Some((instance, cause)) =
-        stopped(machine, block, observed).filter(|_| !is_open && !machine.is_paused())
-    {
+    if let Some((instance, cause)) = stopped(machine, block, observed).filter(|_| !is_open) {
         let last = Some(LastRestart {
             request: request_of(last.as_ref()),
             replaces: Some(instance.map_or("", Instance::uid).to_owned()),
@@ -193,8 +190,7 @@ fn stopped<'a>(
     observed: &'a Observed,
 ) -> Option<(Option<&'a Instance>, &'static str)> {
     let instance = instance(machine, observed);
-    if has_deleted_instance(machine, block, observed)
-        && observed.on_foreign_stop == OnForeignStop::Restore
+    if has_deleted_instance(machine, block, observed) && observed.on_foreign_stop.restores(machine)
     {
         return Some((instance, STOPPED));
     }

@@ -4,15 +4,16 @@ use std::mem::take;
 use std::time::Duration;
 
 use common::api::normalized::Normalized;
+use common::api::status::MachineStatus;
 use common::render::libvirt::{Domain, DomainMetadata, VolumeRecord};
 use controller_core::addresses::address_conflict;
-use controller_core::conditions::{Fault, Outcome, not_normalized};
-use controller_core::machine::{Block, Machine};
+use controller_core::conditions::{Fault, Outcome};
+use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Refusal, Subject};
 use controller_core::reset::{is_final, reset};
 
-use super::action::{Action, Plan};
+use super::action::{Action, Draft};
 use super::desired::{Attachments, networks, render};
 use super::dhcp::reserve;
 use super::display::display;
@@ -33,51 +34,41 @@ use crate::placement::choose;
 /// What to do about a Machine that is not under deletion.
 pub(crate) fn plan(
     machine: &Machine,
+    block: &Normalized,
     observed: &Observed,
     refusal: Option<&Refusal>,
     now: Now,
-) -> Plan {
-    let block = match &machine.block {
-        Block::Matching(block) => block,
-        Block::Missing | Block::Unreadable(_) | Block::Stale => {
-            let findings = Findings {
-                unfit: Some(not_normalized(machine)),
-                ..Findings::default()
-            };
-            return report(machine, observed, now, &findings, vec![]);
-        }
-    };
+) -> Draft {
     let findings = Findings {
         block: Some(block),
-        paused: machine.is_paused(),
         ..Findings::default()
     };
+    let only = |findings: &Findings<'_>| only_report(machine, observed, now, findings);
     match &observed.binding {
+        // The status of a Machine that is bound now is written by the binding.
+        Binding::Unbound(_) if machine.is_paused() => only(&findings),
         Binding::Unbound(hosts) => {
-            if findings.paused {
-                return report(machine, observed, now, &findings, vec![]);
-            }
             if let Some(hold) = &observed.hold {
                 let findings = Findings {
                     guest: hold.clone().into(),
                     ..findings
                 };
-                return report(machine, observed, now, &findings, vec![]);
+                return only(&findings);
             }
             match choose(machine.namespace(), block, &observed.networks, hosts) {
-                Ok(host) => Plan {
+                Ok(host) => Draft {
                     actions: vec![Action::Bind {
                         host: host.to_owned(),
                     }],
                     requeue_after: Some(Duration::ZERO),
-                    ..Plan::default()
+                    ..Draft::default()
                 },
                 Err(why) => {
                     let findings = Findings {
                         guest: Fault::new("NoHostFits", why).into(),
                         ..findings
                     };
-                    report(machine, observed, now, &findings, vec![])
+                    only(&findings)
                 }
             }
         }
@@ -91,7 +82,7 @@ pub(crate) fn plan(
                 )),
                 ..findings
             };
-            report(machine, observed, now, &findings, vec![])
+            only(&findings)
         }
         Binding::Unreachable { host, why } => {
             let findings = Findings {
@@ -103,10 +94,10 @@ pub(crate) fn plan(
                 )),
                 ..findings
             };
-            report(machine, observed, now, &findings, vec![])
+            only(&findings)
         }
         Binding::Bound(view) => match moving(machine, block, observed, view, refusal) {
-            Move::Only(plan) => *plan,
+            Move::Only(draft) => *draft,
             Move::None(last) => {
                 let findings = Findings {
                     migration: last,
@@ -118,6 +109,28 @@ pub(crate) fn plan(
     }
 }
 
+/// The status of a Machine without a block to act on.
+pub(crate) fn report_unfit(
+    machine: &Machine,
+    observed: &Observed,
+    unfit: Fault,
+    now: Now,
+) -> MachineStatus {
+    let findings = Findings {
+        unfit: Some(unfit),
+        ..Findings::default()
+    };
+    report(machine, observed, now, &findings)
+}
+
+/// Nothing but the status.
+fn only_report(machine: &Machine, observed: &Observed, now: Now, findings: &Findings<'_>) -> Draft {
+    Draft {
+        status: Some(report(machine, observed, now, findings)),
+        ..Draft::default()
+    }
+}
+
 fn on<'a>(
     machine: &Machine,
     block: &'a Normalized,
@@ -126,7 +139,7 @@ fn on<'a>(
     mut findings: Findings<'a>,
     refusal: Option<&Refusal>,
     now: Now,
-) -> Plan {
+) -> Draft {
     findings.maintenance = view.spec.maintenance == Some(true);
     let guest = view.guest.as_ref();
     findings.kept_volumes = kept_volumes(machine, block, view);
@@ -137,7 +150,7 @@ fn on<'a>(
     findings.add_lack(hardware.as_ref().err(), guest);
     if guest.is_some_and(|guest| !guest.belongs_to(machine)) {
         findings.guest = name_conflict(&view.host).into();
-        return report(machine, observed, now, &findings, vec![]);
+        return only_report(machine, observed, now, &findings);
     }
     let conflict = conflict(machine, observed, view);
     let scope = Scope::of(&findings, conflict.is_some());
@@ -149,7 +162,10 @@ fn on<'a>(
         let releases = releases(machine, block, view, &observed.kept_of_former, false);
         let mut actions = releases.into_actions();
         actions.retain(|_| scope == Scope::All);
-        return report(machine, observed, now, &findings, actions);
+        return Draft {
+            actions,
+            ..only_report(machine, observed, now, &findings)
+        };
     }
     let mut volumes = volumes(machine, block, view, observed.hold.is_some(), now);
     findings.no_room = findings.no_room.or_else(|| volumes.no_room.clone());

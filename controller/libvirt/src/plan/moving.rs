@@ -21,7 +21,7 @@ use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Refusal, Subject};
 
-use super::action::{Action, MovedVolume, Plan};
+use super::action::{Action, Draft, MovedVolume};
 use super::delete::console_log;
 use super::disks::{existing, has_disk, name_of};
 use super::other_hosts::conflict;
@@ -40,7 +40,7 @@ pub(super) enum Move {
     /// The Machine is handled as any other; the last move for the status.
     None(Option<LastMigration>),
     /// Nothing but this: the Machine is between two hosts.
-    Only(Box<Plan>),
+    Only(Box<Draft>),
 }
 
 /// What to do about a move that is requested or under way. `view`: the host that shows the domain, else the one that the
@@ -106,10 +106,10 @@ pub(super) fn moving(
 
 /// Nothing but these actions, and the next pass after this time.
 fn only(actions: Vec<Action>, requeue_after: Duration) -> Move {
-    Move::Only(Box::new(Plan {
+    Move::Only(Box::new(Draft {
         actions,
         requeue_after: Some(requeue_after),
-        ..Plan::default()
+        ..Draft::default()
     }))
 }
 

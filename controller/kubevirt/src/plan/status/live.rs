@@ -24,6 +24,8 @@ use controller_core::objects::Meta as _;
 /// The VirtualMachine and instance of the Machine.
 pub(super) struct LiveGuest<'a> {
     pub(super) vm: Option<&'a VirtualMachine>,
+    /// Whether this plan makes the VirtualMachine.
+    pub(super) is_created: bool,
     /// The VirtualMachine's `runStrategy` after this plan.
     pub(super) strategy: &'a str,
     pub(super) instance: Option<&'a Instance>,
@@ -43,8 +45,10 @@ impl<'a> LiveGuest<'a> {
         });
         let ours = vm.filter(|vm| vm.belongs_to(machine.name(), machine.uid()));
         let instance = observed.instance.as_deref();
+        let creates = |action: &Action| matches!(action, Action::CreateVm(_));
         Self {
             vm: ours,
+            is_created: actions.iter().any(creates),
             strategy: set.unwrap_or(vm.map_or("", |vm| &vm.spec.run_strategy)),
             instance: instance
                 .filter(|instance| instance.machine() == Some(machine.name()))
@@ -263,7 +267,7 @@ pub(super) fn phase(machine: &Machine, inputs: &StatusInputs<'_>, live: &LiveGue
         let faults = [&inputs.network, &inputs.storage, &inputs.guest];
         return match inputs.block {
             None => Phase::Pending,
-            Some(_) if inputs.paused && !inputs.makes_vm => Phase::Pending,
+            Some(_) if machine.is_paused() => Phase::Pending,
             Some(_) if faults.iter().any(|outcome| outcome.fault.is_some()) => Phase::Failed,
             Some(_) => Phase::Creating,
         };

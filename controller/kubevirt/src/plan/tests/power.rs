@@ -5,11 +5,12 @@ use common::quantity::Bytes;
 use controller_core::backend::Growth;
 use controller_core::fixtures::{block, machine};
 use controller_core::plan::{Now, Refusal, Subject};
+use controller_core::reconcile::plan;
 use time::OffsetDateTime;
 
 use super::{edit, machine_with_every_object, phase, reported};
+use crate::backend::KubeVirt;
 use crate::environment::FakeCluster;
-use crate::plan::plan;
 
 #[test]
 fn power_becomes_the_run_strategy() {
@@ -61,7 +62,7 @@ fn a_refused_action_does_not_stop_the_power_switch() {
         reason: None,
         message: "it cannot grow".into(),
     };
-    let refused = plan(
+    let refused = plan::<KubeVirt>(
         environment.machine(),
         &environment.observed(),
         Some(&refusal),
