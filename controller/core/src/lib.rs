@@ -56,6 +56,7 @@ pub mod quota;
 pub mod readiness;
 pub mod ready;
 pub mod reconcile;
+pub mod refusal;
 pub mod reset;
 pub mod secrets;
 pub mod status;

@@ -89,7 +89,8 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// Part of a Machine that an action is about; selects the condition that reports its failure.
+/// Part of a Machine that an action is about; selects the condition that reports its failure: see
+/// [`Reasons::fault`](crate::refusal::Reasons::fault).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// The Machine object: `Ready`.

@@ -21,11 +21,20 @@ use controller_core::backend::Growth;
 use controller_core::conditions::Fault;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
-use controller_core::plan::{Now, Refusal, Subject};
-use controller_core::reset::{is_final, reset};
+use controller_core::plan::{Now, Refusal};
+use controller_core::refusal::{Part, Reasons};
+use controller_core::reset::reset;
 
 /// Pause before it is looked again who uses an existing or adopted claim. Pods of others are not watched.
 const CLAIM_RETRY: Duration = Duration::from_secs(30);
+
+/// Reasons of what the API server refuses. KubeVirt has no condition for the screen.
+const REASONS: Reasons = Reasons {
+    network: "NetworkFailed",
+    storage: "PVCPending",
+    guest: "KubeVirtApiError",
+    display: "KubeVirtApiError",
+};
 
 pub(crate) fn plan(
     machine: &Machine,
@@ -40,14 +49,12 @@ pub(crate) fn plan(
     let mut restart = restart(machine, block, observed);
     let migration = migration(machine, block, observed, refusal);
     let (reset, reset_guest) = requested_reset(machine, observed, refusal);
-    // Those of a migration and of a reset that is not tried again are in their own parts of the status.
-    let is_own_part = |it: &Refusal| it.subject == Subject::Migration || is_final(it);
-    let refusal = refusal.filter(|it| !is_own_part(it));
+    let refused = refusal.and_then(|refusal| REASONS.fault(refusal));
     let context = VmContext {
         networks: &networks,
         storage: &storage,
         restart: &restart,
-        is_refused: refusal.is_some(),
+        is_refused: refused.is_some(),
         growth,
     };
     let guest = guest(machine, block, observed, &context);
@@ -69,22 +76,16 @@ pub(crate) fn plan(
         foreign_stop: guest.foreign_stop,
         ..StatusInputs::default()
     };
-    if let Some(refusal) = refusal {
-        let is_claim = refusal.reason == Some(IN_USE);
-        let (outcome, reason) = match refusal.subject {
-            _ if is_claim => (&mut inputs.storage, IN_USE),
-            Subject::Network => (&mut inputs.network, "NetworkFailed"),
-            Subject::Storage => (&mut inputs.storage, "PVCPending"),
-            Subject::Machine
-            | Subject::Guest
-            | Subject::Display
-            | Subject::Migration
-            | Subject::Reset => (&mut inputs.guest, "KubeVirtApiError"),
+    if let Some((part, fault)) = refused {
+        let outcome = match part {
+            // The guest is not started because somebody else uses a claim of it.
+            _ if fault.reason() == IN_USE => &mut inputs.storage,
+            Part::Network => &mut inputs.network,
+            Part::Storage => &mut inputs.storage,
+            Part::Guest | Part::Display => &mut inputs.guest,
         };
-        let reason = refusal.reason.unwrap_or(reason);
-        outcome.record_first(Fault::new(reason, refusal.message.clone()));
+        outcome.record_first(fault);
     }
-
     let actions = protection(machine, observed)
         .into_iter()
         .chain(networks.actions)

@@ -11,7 +11,8 @@ use controller_core::conditions::{Fault, Outcome};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Refusal, Subject};
-use controller_core::reset::{is_final, reset};
+use controller_core::refusal::{Part, Reasons};
+use controller_core::reset::reset;
 
 use super::action::{Action, Draft};
 use super::desired::{Attachments, networks, render};
@@ -30,6 +31,14 @@ use super::volumes::{Volumes, volumes};
 use crate::failure::NO_ROOM;
 use crate::observed::{Binding, Guest, HostView, Observed, Password};
 use crate::placement::choose;
+
+/// Reasons of what a host refuses.
+const REASONS: Reasons = Reasons {
+    network: "NetworkFailed",
+    storage: "VolumeFailed",
+    guest: "VMFailed",
+    display: "DisplayFailed",
+};
 
 /// What to do about a Machine that is not under deletion.
 pub(crate) fn plan(
@@ -337,21 +346,20 @@ fn name_conflict(host: &str) -> Fault {
 /// Adds an action that was refused to the part that it was about. A Machine that has a domain keeps what it has if a pool
 /// has no room.
 fn add_refusal(findings: &mut Findings<'_>, refusal: &Refusal, has_domain: bool) {
-    let (outcome, reason) = match refusal.subject {
-        Subject::Display => return findings.display.refused(refusal),
-        Subject::Network => (&mut findings.network, "NetworkFailed"),
-        Subject::Storage => (&mut findings.storage, "VolumeFailed"),
-        // In their own parts of the status.
-        Subject::Migration => return,
-        Subject::Reset if is_final(refusal) => return,
-        Subject::Machine | Subject::Guest | Subject::Reset => (&mut findings.guest, "VMFailed"),
+    let Some((part, fault)) = REASONS.fault(refusal) else {
+        return;
     };
-    let fault = Fault::new(refusal.reason.unwrap_or(reason), refusal.message.clone());
-    if refusal.reason == Some(NO_ROOM) && has_domain {
-        findings.no_room.get_or_insert(fault);
-    } else {
-        outcome.record_first(fault);
-    }
+    let outcome = match part {
+        Part::Display => return findings.display.refused(&fault),
+        Part::Network | Part::Storage | Part::Guest if has_domain && fault.reason() == NO_ROOM => {
+            findings.no_room.get_or_insert(fault);
+            return;
+        }
+        Part::Network => &mut findings.network,
+        Part::Storage => &mut findings.storage,
+        Part::Guest => &mut findings.guest,
+    };
+    outcome.record_first(fault);
 }
 
 /// Whether a part could not be read.
