@@ -47,6 +47,7 @@ pub mod machine;
 pub mod machine_addresses;
 pub mod machine_index;
 pub mod metrics;
+pub mod migration;
 pub mod network_usage;
 pub mod objects;
 pub mod plan;

@@ -39,7 +39,6 @@ pub(crate) use self::action::Action;
 pub(crate) use self::create::{plan, report_unfit};
 pub(crate) use self::delete::teardown;
 pub(crate) use self::existing::{guest_has, in_use};
-pub(crate) use self::migration::REFUSED;
 pub(crate) use self::observed::{
     Eviction, ExistingClaim, Observed, POD_START_TIMEOUT, PodWarning, RequestedMigration,
 };

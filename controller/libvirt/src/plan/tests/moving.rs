@@ -5,13 +5,13 @@ use common::api::normalized::NormalizedTpm;
 use common::api::status::LastMigration;
 use controller_core::conditions::Fault;
 use controller_core::fixtures::existing_disk;
+use controller_core::migration::REFUSED;
 use controller_core::plan::{Refusal, Subject};
 
 use super::*;
 use crate::access::AccessError;
 use crate::access::fake::{FakeLibvirt, FakeVolume, HostState, When};
 use crate::apply::moving::verify_volumes;
-use crate::failure::MOVE_REFUSED;
 use crate::images::names::{is_attempt, is_marker, marker};
 use crate::plan::action::{Action, MovedVolume};
 
@@ -273,7 +273,7 @@ fn a_step_that_the_other_host_refuses_ends_the_move() {
     request(&mut env);
     let refusal = Refusal {
         subject: Subject::Migration,
-        reason: Some(MOVE_REFUSED),
+        reason: Some(REFUSED),
         message: "volume vms/x is not there".into(),
     };
     for result in [MigrationResult::Refused, MigrationResult::Failed] {
