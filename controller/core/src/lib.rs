@@ -59,6 +59,7 @@ pub mod ready;
 pub mod reconcile;
 pub mod refusal;
 pub mod reset;
+pub mod restart;
 pub mod secrets;
 pub mod status;
 pub mod triggers;
