@@ -131,9 +131,10 @@ pub trait Act: fmt::Display + Clone + Send + Sync {
     /// the effect right before it.
     fn effect(&self) -> Option<Effect>;
 
-    /// Whether the action only switches the guest on or off, or resets it. Such actions are carried out even if another
-    /// action of the plan was refused.
-    fn is_power_action(&self) -> bool;
+    /// Whether the action does nothing but switch the guest off, reset it, or record that. Such actions need nothing of
+    /// what other actions make, and are carried out even if one of those was refused. A start is none of them: what was
+    /// refused may be a disk that the guest needs.
+    fn stops_or_resets(&self) -> bool;
 }
 
 /// Whether a plan may give a Machine more vCPUs, memory or storage than it has.

@@ -12,7 +12,8 @@ use time::format_description::well_known::Rfc3339;
 pub struct Plan<A> {
     /// A change of the Machine's finalizer: added before the first action, removed after the last.
     pub finalizer: Option<FinalizerChange>,
-    /// Carried out in this order; the first failure ends the pass.
+    /// Carried out in this order, up to the first one that fails. What is done after that:
+    /// [`Act::stops_or_resets`](crate::backend::Act::stops_or_resets).
     pub actions: Vec<A>,
     /// The status to write after the actions; `None`: it has not changed.
     pub status: Option<MachineStatus>,

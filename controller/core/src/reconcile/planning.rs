@@ -49,15 +49,16 @@ pub fn plan<B: Backend>(
     }
 }
 
-/// What is carried out of a plan after an action was refused. The rest waits for that action, except for power actions.
+/// What is carried out of a plan after an action was refused: the guest is switched off or reset, as the plan says. The
+/// rest, a start among it, waits for that action.
 pub(crate) fn after_refusal<A: Act>(mut plan: Plan<A>) -> Plan<A> {
-    plan.actions.retain(A::is_power_action);
+    plan.actions.retain(A::stops_or_resets);
     plan.finalizer = None;
     plan
 }
 
-/// What is reported after a power action was refused, too: `first` is the plan after the first refusal, `second` the one after
-/// that of the power action. That the guest was not switched matters more than what failed before.
+/// What is reported after such an action was refused, too: `first` is the plan after the first refusal, `second` the one
+/// after that of the action. That the guest was not switched off matters more than what failed before.
 pub(crate) fn after_second_refusal<A>(
     machine: &Machine,
     mut first: Plan<A>,

@@ -34,7 +34,7 @@ const INTERVAL: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 struct Step {
     name: &'static str,
-    is_power_action: bool,
+    stops_or_resets: bool,
     /// Fails in this way.
     fails: Option<Remedy>,
     /// Reason of its failure.
@@ -58,15 +58,15 @@ impl Act for Step {
         None
     }
 
-    fn is_power_action(&self) -> bool {
-        self.is_power_action
+    fn stops_or_resets(&self) -> bool {
+        self.stops_or_resets
     }
 }
 
 fn create(fails: Option<Remedy>) -> Step {
     Step {
         name: "create",
-        is_power_action: false,
+        stops_or_resets: false,
         fails,
         reason: None,
         takes: Duration::ZERO,
@@ -74,8 +74,8 @@ fn create(fails: Option<Remedy>) -> Step {
 }
 
 const SWITCH: Step = Step {
-    name: "switch on",
-    is_power_action: true,
+    name: "switch off",
+    stops_or_resets: true,
     fails: None,
     reason: None,
     takes: Duration::ZERO,
@@ -146,7 +146,7 @@ impl Backend for Scripted {
         if let Some(status) = &mut status {
             status.last_reset = reset(machine, true, refusal).last;
         }
-        let is_permitted = |step: &&Step| growth == Growth::Permitted || step.is_power_action;
+        let is_permitted = |step: &&Step| growth == Growth::Permitted || step.stops_or_resets;
         Draft {
             actions: steps.iter().filter(is_permitted).cloned().collect(),
             status,
@@ -374,7 +374,7 @@ async fn the_finalizer_is_added_before_the_first_action() {
 async fn an_action_that_needs_a_user_is_reported_and_only_switches_are_carried_out() {
     let steps = vec![create(Some(Remedy::UserAction)), create(None), SWITCH];
     let harness = Harness::new(Scripted::with(steps), LeaseGuard::Always);
-    assert_eq!(harness.pass().await, ["observe", "create", "switch on"]);
+    assert_eq!(harness.pass().await, ["observe", "create", "switch off"]);
     assert_eq!(messages(&harness.sent()), ["the quota is used up"]);
 }
 
@@ -386,7 +386,7 @@ async fn an_action_that_may_be_retried_is_reported_at_the_third_failure() {
         assert_eq!(harness.pass().await, ["observe", "create"]);
         assert_eq!(harness.sent(), []);
     }
-    assert_eq!(harness.pass().await, ["observe", "create", "switch on"]);
+    assert_eq!(harness.pass().await, ["observe", "create", "switch off"]);
     assert_eq!(messages(&harness.sent()), ["the quota is used up"]);
 }
 

@@ -13,6 +13,7 @@ use controller_core::objects::Meta;
 use controller_core::plan::Subject;
 use controller_core::preconditions::Effect;
 
+use super::others::HALTED;
 use super::state::KeptState;
 use crate::objects::{Claim, DataVolume};
 
@@ -251,8 +252,11 @@ impl Act for Action {
         }
     }
 
-    fn is_power_action(&self) -> bool {
-        matches!(self, Self::SetRunStrategy { .. } | Self::ResetGuest { .. })
+    fn stops_or_resets(&self) -> bool {
+        match self {
+            Self::SetRunStrategy { strategy, .. } => strategy == HALTED,
+            action => matches!(action, Self::ResetGuest { .. }),
+        }
     }
 
     fn subject(&self) -> Subject {

@@ -292,7 +292,7 @@ impl Act for Action {
         }
     }
 
-    fn is_power_action(&self) -> bool {
+    fn stops_or_resets(&self) -> bool {
         matches!(
             self,
             Self::SetMetadata(_) | Self::AskToStop { .. } | Self::Destroy | Self::Reset

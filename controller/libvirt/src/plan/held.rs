@@ -31,7 +31,7 @@ pub(crate) fn without_growth(draft: Draft) -> Draft {
 }
 
 fn is_free(action: &Action) -> bool {
-    // A refused action may be one that the start needs, so `is_power_action` leaves it out.
+    // The guest starts as it is defined.
     let is_start = matches!(action, Action::Start { .. });
     let makes_room = matches!(action, Action::DeleteVolume(_) | Action::ReleaseKept(_));
     // An image counts in no quota, and the guest is not started before the medium of a drive is there.
@@ -39,7 +39,7 @@ fn is_free(action: &Action) -> bool {
     // State is discarded by a definition, which is not written.
     let is_answer = matches!(action, Action::RemoveAnnotation(name)
         if *name != names::ANNOTATION_DISCARD_STATE);
-    action.is_power_action() || is_start || makes_room || is_fetch || is_answer
+    action.stops_or_resets() || is_start || makes_room || is_fetch || is_answer
 }
 
 #[cfg(test)]
