@@ -155,9 +155,10 @@ fn existing(observer: &Observer, machine: &Machine) -> BTreeMap<String, Existing
         let name = disk.source();
         let claim = cluster.claims.get(namespace, name);
         let is_shared = claim.as_ref().is_some_and(|claim| claim.is_shared());
-        let may_share = |user: &ClaimUser| disk.shareable && user.is_shareable && is_shared;
         let mut users = caches.address_index.claim_users(machine, name).into_iter();
-        let holder = users.find(|user| !may_share(user) && has_precedence(user, machine, caches));
+        let holder = users.find(|user| {
+            !user.may_share(disk.shareable, is_shared) && has_precedence(user, machine, caches)
+        });
         let holder = holder.or_else(|| left_disk(claim.as_deref(), machine, caches));
         let known = ExistingClaim {
             claim,
