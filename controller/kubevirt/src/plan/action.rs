@@ -5,7 +5,7 @@ use std::fmt;
 
 use common::api::choice::ReclaimPolicy;
 use common::names;
-use common::render::kubevirt::types;
+use common::render::kubevirt::{HALTED, types};
 use controller_core::backend::Act;
 use controller_core::deletion::deletes;
 use controller_core::machine::Machine;
@@ -13,7 +13,6 @@ use controller_core::objects::Meta;
 use controller_core::plan::Subject;
 use controller_core::preconditions::Effect;
 
-use super::others::HALTED;
 use super::state::KeptState;
 use crate::objects::{Claim, DataVolume};
 

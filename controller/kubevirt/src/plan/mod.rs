@@ -42,6 +42,5 @@ pub(crate) use self::existing::{guest_has, in_use};
 pub(crate) use self::observed::{
     Eviction, ExistingClaim, Observed, POD_START_TIMEOUT, PodWarning, RequestedMigration,
 };
-pub(crate) use self::others::HALTED;
 pub(crate) use self::storage::can_adopt;
 pub(crate) use self::vm::covers;

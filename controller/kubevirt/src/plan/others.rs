@@ -10,6 +10,7 @@
 use common::api::choice::PowerState;
 use common::api::normalized::Normalized;
 use common::names;
+use common::render::kubevirt::HALTED;
 use common::render::kubevirt::types::{Disk, InstanceSpec, Template, Volume};
 use controller_core::conditions::Fault;
 use controller_core::foreign_stop::is_reported;
@@ -18,9 +19,6 @@ use controller_core::objects::Meta as _;
 
 use super::observed::Observed;
 use crate::objects::VirtualMachine;
-
-/// `spec.runStrategy` of a VirtualMachine that is off.
-pub(crate) const HALTED: &str = "Halted";
 
 /// Whether another client has stopped the guest: the VirtualMachine is halted, and this controller wrote it to run.
 pub(crate) fn was_stopped_by_another_client(

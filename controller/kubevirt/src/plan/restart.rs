@@ -24,10 +24,11 @@ use common::api::choice::{Phase, PowerState};
 use common::api::normalized::Normalized;
 use common::api::status::LastRestart;
 use common::names;
+use common::render::kubevirt::HALTED;
 
 use super::action::Action;
 use super::observed::Observed;
-use super::others::{HALTED, has_deleted_instance};
+use super::others::has_deleted_instance;
 use crate::objects::Instance;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
@@ -195,7 +196,7 @@ fn stays_off(machine: &Machine, block: &Normalized, observed: &Observed) -> bool
     let strategy = observed.vm.as_ref().map(|vm| vm.spec.run_strategy.as_str());
     let is_off = match strategy {
         Some("RerunOnFailure") => block.guest_shutdown_stops,
-        Some("Halted") => true,
+        Some(HALTED) => true,
         _ => false,
     };
     is_off && machine.status.phase == Some(Phase::Stopped)

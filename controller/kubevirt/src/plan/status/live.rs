@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use common::api::choice::Phase;
 use common::api::normalized::Normalized;
 use common::api::status::{GuestOs, InterfaceStatus, MachineStatus, VolumeStatus};
-use common::render::kubevirt::{PRINTABLE_STATUSES, Volume, volumes as render};
+use common::render::kubevirt::{HALTED, PRINTABLE_STATUSES, Volume, volumes as render};
 
 use super::cause;
 use super::inputs::StatusInputs;
@@ -61,7 +61,7 @@ impl<'a> LiveGuest<'a> {
     /// Whether the Machine has no VirtualMachine, or one that is on although the Machine is to be off, or the other
     /// way round.
     pub(super) fn differs_from(&self, running: bool) -> bool {
-        self.vm.is_none() || (self.strategy != "Halted") != running
+        self.vm.is_none() || (self.strategy != HALTED) != running
     }
 
     /// The guest, unless it has ended.
@@ -297,8 +297,8 @@ fn stopped(live: &LiveGuest<'_>, last: Phase) -> Phase {
     let instance = live.instance;
     let ended = instance.is_none_or(|instance| instance.status.phase == "Succeeded");
     match live.strategy {
-        "Halted" if instance.is_none() => Phase::Stopped,
-        "Halted" => last,
+        HALTED if instance.is_none() => Phase::Stopped,
+        HALTED => last,
         // The guest shut itself down and stays off.
         "RerunOnFailure" if ended && matches!(last, Phase::Running | Phase::Stopped) => {
             Phase::Stopped
