@@ -15,19 +15,18 @@ use controller_core::refusal::{Part, Reasons};
 use controller_core::reset::reset;
 
 use super::action::{Action, Draft};
-use super::desired::{Attachments, networks, render};
-use super::dhcp::reserve;
+use super::definition::{Definition, definition};
+use super::desired::networks;
 use super::display::display;
 use super::hardware::hardware;
 use super::moving::{Move, moving};
 use super::other_hosts::conflict;
-use super::power::{Power, power, starts};
+use super::power::{Power, power};
 use super::release::{kept_volumes, releases};
 use super::room::room;
-use super::seed::seed;
 use super::status::{Findings, report};
 use super::steps::{SOON, Scope, Steps, finish};
-use super::volumes::{Volumes, volumes};
+use super::volumes::Volumes;
 use crate::failure::NO_ROOM;
 use crate::observed::{Binding, Guest, HostView, Observed, Password};
 use crate::placement::choose;
@@ -176,39 +175,18 @@ fn on<'a>(
             ..only_report(machine, observed, now, &findings)
         };
     }
-    let mut volumes = volumes(machine, block, view, observed.hold.is_some(), now);
-    findings.no_room = findings.no_room.or_else(|| volumes.no_room.clone());
-    let seed = seed(machine, block, view, observed, now);
-    let lacks_other_parts = hardware.is_err()
-        || findings.network.fault.is_some()
-        || (seed.fault.is_some() && seed.desired.is_none());
-    volumes.withhold(lacks_other_parts);
-    let held = lacks_other_parts || volumes.outcome.fault.is_some() || volumes.import.is_some();
-    // The faults found from here on are reported and block no action.
-    findings.network.record_first(network_fault(view));
-    findings.guest.record_first(seed.fault);
-    let (seed, writes_seed) = (seed.desired, seed.action);
-    let hardware = hardware.as_ref().ok().filter(|_| !held);
-    let context = (observed.on_foreign_stop, now);
-    let mut desired = hardware.map(|hardware| {
-        let attachments = Attachments {
-            volumes: &volumes,
-            networks: &attached,
-            hardware,
-            seed: seed.as_ref(),
-            starts: guest.is_some_and(|guest| starts(machine, block, guest, context)),
-        };
-        render(machine, block, observed, view, &attachments)
-    });
-    let reservations = desired.as_mut().and_then(|desired| {
-        let (identity, held) = (machine.identity(&observed.cluster), &machine.addresses);
-        reserve(&identity, held, desired, view, &mut findings.network)
-    });
+    let parts = (&attached, &hardware);
+    let definition = definition(machine, block, observed, view, parts, now, &mut findings);
+    let Definition {
+        domain: desired,
+        mut volumes,
+        writes_seed,
+        reservations,
+    } = definition;
     let mut steps = Steps::default();
     steps.actions.extend(volumes.actions.iter().cloned());
     steps.actions.extend(volumes.answer_to_recreation(machine));
-    // Each seed is a volume of its own: none is written before the domain can be defined with it.
-    steps.actions.extend(writes_seed.filter(|_| !held));
+    steps.actions.extend(writes_seed);
     let is_refused = refusal.is_some_and(|refusal| refusal.subject == Subject::Guest);
     let running = guest.and_then(|guest| guest.running.as_ref());
     if let Some((desired, running)) = desired.as_ref().zip(running) {
@@ -230,6 +208,7 @@ fn on<'a>(
         let is_written = observed.hold.is_none() && scope == Scope::All;
         let written = desired.as_ref().filter(|_| is_written);
         let recorded = recorded(written, guest, view);
+        let context = (observed.on_foreign_stop, now);
         let power = power(machine, block, guest, &recorded, context);
         findings.add_power(&power, &view.host);
         reset = findings.add_reset(&power, machine, guest, refusal);
@@ -368,15 +347,6 @@ fn is_partial(observed: &Observed, view: &HostView) -> bool {
         || !view.network_faults.is_empty()
         || observed.contents.is_err()
         || matches!(observed.password, Password::Unreadable(_))
-}
-
-/// The networks of the running guest that cannot be read. Only its addresses need them: it can be stopped.
-fn network_fault(view: &HostView) -> Option<Fault> {
-    (!view.network_faults.is_empty()).then(|| {
-        let faults = view.network_faults.join("; ");
-        let message = format!("on LibvirtHost '{}' {faults}", view.host);
-        Fault::new("NetworkFailed", message)
-    })
 }
 
 fn failed(host: &str) -> Fault {

@@ -13,6 +13,7 @@
 
 pub(crate) mod action;
 pub(crate) mod create;
+mod definition;
 pub(crate) mod delete;
 mod desired;
 mod dhcp;
