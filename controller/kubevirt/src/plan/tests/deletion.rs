@@ -405,3 +405,22 @@ fn the_state_of_a_guest_without_kept_disks_goes_with_its_virtual_machine() {
     let claim = &environment.claims[&name];
     assert_eq!(claim.annotation(names::ANNOTATION_RETAINED_FROM), None);
 }
+
+/// One of them might have the VirtualMachine as its only owner.
+#[test]
+fn a_deletion_waits_for_the_claims_with_the_state_of_the_guest() {
+    let mut environment = running();
+    environment.state_claims_error = Some("the API server did not answer within 5 s".into());
+    environment.delete_machine();
+    assert_eq!(environment.settle(), [""; 0]);
+    assert!(environment.vm.is_some());
+    assert_eq!(reported(&environment, "Ready"), ("False", "Deleting"));
+    let text = message(&environment, "Ready");
+    assert!(text.contains("did not answer within 5 s"), "{text}");
+    let retry = environment.plan().requeue_after;
+    assert!(retry.is_some(), "no event would come");
+
+    environment.state_claims_error = None;
+    environment.settle();
+    assert!(environment.machine.is_none());
+}
