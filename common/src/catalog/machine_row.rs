@@ -55,6 +55,16 @@ pub struct ClaimUser {
     pub is_shareable: bool,
 }
 
+impl ClaimUser {
+    /// Whether another Machine may have the claim beside this one: both say `shareable`, and several nodes can write to
+    /// the claim. `is_shared` is unknown while the claim does not exist, and then its reader decides: admission takes it
+    /// for ReadWriteMany, because it only warns of a claim that is still to be made, and the controller does not, because
+    /// it looks again once the claim exists, and until then one Machine has it.
+    pub fn may_share(&self, is_shareable: bool, is_shared: bool) -> bool {
+        is_shareable && self.is_shareable && is_shared
+    }
+}
+
 /// A claim that a disk of a Machine is on as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ExistingClaim {

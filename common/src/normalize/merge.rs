@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::ImageDefaults;
-use crate::api::machine::{Cdrom, CloudInit, Disk, Image, MachineSpec, Network};
+use crate::api::machine::{Cdrom, CloudInit, Disk, Domain, Image, MachineSpec, Network};
 use crate::api::machine_image::PinnedImage;
 use crate::api::template::TemplateContent;
 use crate::bounds::{DISKS_MAX, NETWORKS_MAX};
@@ -271,6 +271,19 @@ impl<'a> Merged<'a> {
             Base::Nothing | Base::Template(..) => true,
             Base::Unknown | Base::IsTemplate => false,
         }
+    }
+
+    /// The value of a field of `domain`, as [`pick`](Self::pick).
+    pub fn pick_domain<V>(
+        &self,
+        field: &'static str,
+        get: impl Fn(&'a Domain) -> Option<V>,
+    ) -> Leaf<V> {
+        self.pick(
+            field,
+            |spec| spec.domain.as_ref().and_then(&get),
+            |template| template.domain.as_ref().and_then(&get),
+        )
     }
 
     /// The value of a field that templates have too: the user's, else the template's.

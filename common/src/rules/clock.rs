@@ -36,19 +36,9 @@ const AREAS: [&str; 11] = [
 
 /// The time zone that is requested.
 pub(super) fn timezone<'a>(merged: &Merged<'a>) -> Leaf<&'a str> {
-    merged.pick(
-        "domain.clock.timezone",
-        |spec| spec.domain.as_ref()?.clock.as_ref()?.timezone.as_deref(),
-        |template| {
-            template
-                .domain
-                .as_ref()?
-                .clock
-                .as_ref()?
-                .timezone
-                .as_deref()
-        },
-    )
+    merged.pick_domain("domain.clock.timezone", |domain| {
+        domain.clock.as_ref()?.timezone.as_deref()
+    })
 }
 
 /// Rule [`Code::InvalidTimezone`].

@@ -107,9 +107,10 @@ fn existing_claim(
                 .to_owned(),
         );
     }
-    let may_share = |user: &ClaimUser| is_shareable && user.is_shareable && shared.unwrap_or(true);
+    let may_be_shared = shared.unwrap_or(true);
     let users = catalog.claim_users(machine, claim);
-    if let Some(user) = users.iter().find(|user| !may_share(user)) {
+    let mut others = users.iter();
+    if let Some(user) = others.find(|user| !user.may_share(is_shareable, may_be_shared)) {
         return deny(in_use(user, is_shareable, shared));
     }
     if shared.is_none() && users.is_empty() {

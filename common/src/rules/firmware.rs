@@ -1,9 +1,7 @@
 //! Machine type, features and firmware.
 
-use crate::api::choice::{
-    Backend, Choice as _, FirmwareType, MachineType, MachineTypeName, OsFamily,
-};
-use crate::api::machine::{Bootloader, Domain, Features};
+use crate::api::choice::{Backend, Choice as _, MachineType, MachineTypeName, OsFamily};
+use crate::api::machine::{Bootloader, Features};
 use crate::api::normalized::{Firmware, Normalized, NormalizedFeatures};
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -48,26 +46,12 @@ rules! {
     }
 }
 
-fn pick<'a, V>(
-    merged: &Merged<'a>,
-    field: &'static str,
-    get: impl Fn(&'a Domain) -> Option<V>,
-) -> Leaf<V> {
-    merged.pick(
-        field,
-        |spec| spec.domain.as_ref().and_then(&get),
-        |template| template.domain.as_ref().and_then(&get),
-    )
-}
-
 fn feature(
     merged: &Merged<'_>,
     field: &'static str,
     get: fn(&Features) -> Option<bool>,
 ) -> Leaf<bool> {
-    pick(merged, field, |domain| {
-        domain.features.as_ref().and_then(get)
-    })
+    merged.pick_domain(field, |domain| domain.features.as_ref().and_then(get))
 }
 
 fn bootloader(
@@ -75,7 +59,7 @@ fn bootloader(
     field: &'static str,
     get: fn(&Bootloader) -> Option<bool>,
 ) -> Leaf<bool> {
-    pick(merged, field, |domain| {
+    merged.pick_domain(field, |domain| {
         domain.firmware.as_ref()?.bootloader.as_ref().and_then(get)
     })
 }
@@ -197,7 +181,7 @@ pub(super) fn conflict(
 
 /// The requested machine type.
 pub(crate) fn machine_type_name<'a>(merged: &Merged<'a>) -> Leaf<&'a str> {
-    pick(merged, "domain.machine.type", |domain| {
+    merged.pick_domain("domain.machine.type", |domain| {
         domain.machine.as_ref()?.kind.as_deref()
     })
 }
@@ -273,16 +257,8 @@ fn boot_firmware(
         ));
     }
     if is(efi, true) {
-        Firmware {
-            kind: FirmwareType::Efi,
-            secure_boot: Some(is_secure),
-            persistent: None,
-        }
+        Firmware::efi(is_secure)
     } else {
-        Firmware {
-            kind: FirmwareType::Bios,
-            secure_boot: None,
-            persistent: None,
-        }
+        Firmware::BIOS
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::api::choice::Backend;
-use crate::api::machine::{Domain, Tpm};
+use crate::api::machine::Tpm;
 use crate::api::normalized::NormalizedTpm;
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -35,31 +35,19 @@ rules! {
     }
 }
 
-fn pick<'a, V>(
-    merged: &Merged<'a>,
-    field: &'static str,
-    get: impl Fn(&'a Domain) -> Option<V>,
-) -> Leaf<V> {
-    merged.pick(
-        field,
-        |spec| spec.domain.as_ref().and_then(&get),
-        |template| template.domain.as_ref().and_then(&get),
-    )
-}
-
 fn tpm_field(
     merged: &Merged<'_>,
     field: &'static str,
     get: fn(&Tpm) -> Option<bool>,
 ) -> Leaf<bool> {
-    pick(merged, field, |domain| {
+    merged.pick_domain(field, |domain| {
         domain.devices.as_ref()?.tpm.as_ref().and_then(get)
     })
 }
 
 /// Whether EFI variables are requested to persist.
 pub(super) fn efi(merged: &Merged<'_>) -> Leaf<bool> {
-    pick(merged, "domain.firmware.bootloader.persistent", |domain| {
+    merged.pick_domain("domain.firmware.bootloader.persistent", |domain| {
         let bootloader = domain.firmware.as_ref()?.bootloader.as_ref()?;
         bootloader.persistent
     })
@@ -67,7 +55,7 @@ pub(super) fn efi(merged: &Merged<'_>) -> Leaf<bool> {
 
 /// The field that requests the TPM or its persistence.
 pub(super) fn tpm_path(merged: &Merged<'_>) -> FieldPath {
-    let written = pick(merged, "domain.devices.tpm", |domain| {
+    let written = merged.pick_domain("domain.devices.tpm", |domain| {
         domain.devices.as_ref()?.tpm.as_ref()
     });
     if written.value.is_none() && guest_os::is_windows(merged) {
@@ -83,7 +71,7 @@ pub(super) fn persistent_efi(merged: &Merged<'_>, is_unspecified: bool) -> Optio
 
 /// The TPM that is requested, else a persistent one on Windows.
 pub(super) fn requested_tpm(merged: &Merged<'_>) -> Option<NormalizedTpm> {
-    let is_written = pick(merged, "domain.devices.tpm", |domain| {
+    let is_written = merged.pick_domain("domain.devices.tpm", |domain| {
         domain.devices.as_ref()?.tpm.as_ref()
     });
     let enabled = tpm_field(merged, "domain.devices.tpm.enabled", |tpm| tpm.enabled);

@@ -2,12 +2,16 @@
 
 use std::fmt;
 use std::future::Future;
+use std::time::Duration;
+
+use common::api::normalized::Normalized;
+use common::api::status::MachineStatus;
 
 use crate::client::{ApiError, Remedy};
 use crate::conditions::Fault;
 use crate::deletion::Teardown;
 use crate::machine::Machine;
-use crate::plan::{Now, Plan, Refusal, Subject};
+use crate::plan::{Now, Refusal, Subject};
 use crate::preconditions::Effect;
 use crate::writes::Written;
 
@@ -29,18 +33,28 @@ pub trait Backend: Send + Sync + 'static {
         growth: Growth<'_>,
     ) -> impl Future<Output = Result<Self::Observed, Failed>> + Send;
 
-    /// The plan for a Machine that is not under deletion. Pure. `refusal`: an action of this very plan that failed; the
-    /// plan then contains the status that reports it.
+    /// What to do about a Machine that is not under deletion, so that it is as `block` describes it. Pure. `refusal`: an
+    /// action of this very plan that failed; the draft then contains the status that reports it.
     ///
-    /// While the growth is held, the plan contains no action that needs more vCPUs, memory or storage. The guest can be
+    /// The caller compares the status with the last one, adds the finalizer, and carries nothing out while the Machine is
+    /// paused. While the growth is held, the draft contains no action that needs more vCPUs, memory or storage. The guest can be
     /// stopped, started and restarted as it is. The condition `Scheduled` is added to the status by the caller.
     fn plan(
         machine: &Machine,
+        block: &Normalized,
         observed: &Self::Observed,
         refusal: Option<&Refusal>,
         growth: Growth<'_>,
         now: Now,
-    ) -> Plan<Self::Action>;
+    ) -> Draft<Self::Action>;
+
+    /// The status of a Machine without a block to act on; `unfit` says why. Pure.
+    fn report_unfit(
+        machine: &Machine,
+        observed: &Self::Observed,
+        unfit: Fault,
+        now: Now,
+    ) -> MachineStatus;
 
     /// How far the deletion of a Machine is. Pure. Reads the objects that exist, not the block: a Machine can be
     /// deleted even if its spec is unreadable.
@@ -65,6 +79,49 @@ pub trait Backend: Send + Sync + 'static {
     fn has_seen(&self, namespace: &str, written: &Written) -> bool;
 }
 
+/// What a backend plans for a Machine that is not under deletion. [`plan`](crate::reconcile::plan) makes the plan of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Draft<A> {
+    /// In the order in which they are carried out.
+    pub actions: Vec<A>,
+    /// The status to report; `None`: one of the actions writes it.
+    pub status: Option<MachineStatus>,
+    /// Time until the next pass, if shorter than the reconcile interval.
+    pub requeue_after: Option<Duration>,
+}
+
+impl<A> Default for Draft<A> {
+    fn default() -> Self {
+        Self {
+            actions: Vec::new(),
+            status: None,
+            requeue_after: None,
+        }
+    }
+}
+
+impl<A> Draft<A> {
+    /// What is left of it while the Machine is paused: the status, in which every request is as it was. A status that
+    /// reports what the actions will have done is made of the actions that are left.
+    #[must_use]
+    pub fn unless_paused(self, machine: &Machine) -> Self {
+        if !machine.is_paused() {
+            return self;
+        }
+        let old = &machine.status;
+        let status = self.status.map(|status| MachineStatus {
+            last_restart: old.last_restart.clone(),
+            last_migration: old.last_migration.clone(),
+            last_reset: old.last_reset.clone(),
+            ..status
+        });
+        Self {
+            status,
+            ..Self::default()
+        }
+    }
+}
+
 /// A change that a backend plans.
 pub trait Act: fmt::Display + Clone + Send + Sync {
     /// Part of the Machine that the action is about.
@@ -74,9 +131,10 @@ pub trait Act: fmt::Display + Clone + Send + Sync {
     /// the effect right before it.
     fn effect(&self) -> Option<Effect>;
 
-    /// Whether the action only switches the guest on or off, or resets it. Such actions are carried out even if another
-    /// action of the plan was refused.
-    fn is_power_action(&self) -> bool;
+    /// Whether the action does nothing but switch the guest off, reset it, or record that. Such actions need nothing of
+    /// what other actions make, and are carried out even if one of those was refused. A start is none of them: what was
+    /// refused may be a disk that the guest needs.
+    fn stops_or_resets(&self) -> bool;
 }
 
 /// Whether a plan may give a Machine more vCPUs, memory or storage than it has.

@@ -276,6 +276,13 @@ impl<'a> Conditions<'a> {
             .extend(old.filter(|old| old.kind == kind).cloned());
     }
 
+    /// Adds the condition `Paused`, if the Machine is paused.
+    pub fn set_paused(&mut self) {
+        if self.machine.is_paused() {
+            self.set("Paused", "True", &paused());
+        }
+    }
+
     /// Adds a condition, if there is one.
     pub fn set_if(&mut self, kind: &str, verdict: Option<&Verdict>) {
         if let Some((status, why)) = verdict {

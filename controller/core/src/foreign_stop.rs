@@ -20,6 +20,11 @@ pub enum OnForeignStop {
 }
 
 impl OnForeignStop {
+    /// Whether the guest of this Machine is started again.
+    pub fn restores(self, machine: &Machine) -> bool {
+        self == Self::Restore && !machine.is_paused()
+    }
+
     /// What is done about the guest of this Machine, as part of a sentence.
     fn next(self, machine: &Machine) -> String {
         match self {

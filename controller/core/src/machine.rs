@@ -112,23 +112,21 @@ impl Machine {
         self.annotation(names::ANNOTATION_PAUSED) == Some("true")
     }
 
-    /// Text of the restart-requested annotation, cut to what the status can store, if the status does not have it
-    /// yet. Each new text requests one restart; `None`: no new request. The backend carries out the restart so
-    /// that it happens once, whatever is interrupted.
-    pub fn new_restart_request(&self) -> Option<String> {
+    /// See [`restart::new_request`](crate::restart::new_request).
+    pub(crate) fn new_restart_request(&self) -> Option<String> {
         let last = self.status.last_restart.as_ref();
         let last = last.map(|last| last.request.as_str());
         self.new_request(names::ANNOTATION_RESTART_REQUESTED, last)
     }
 
-    /// Text of the reset-requested annotation, as [`new_restart_request`](Self::new_restart_request).
+    /// Text of the reset-requested annotation, as that of a restart.
     pub fn new_reset_request(&self) -> Option<String> {
         let last = self.status.last_reset.as_ref();
         let last = last.map(|last| last.request.as_str());
         self.new_request(names::ANNOTATION_RESET_REQUESTED, last)
     }
 
-    /// Text of the migrate-requested annotation, as [`new_restart_request`](Self::new_restart_request).
+    /// Text of the migrate-requested annotation, as that of a restart.
     pub fn new_migration_request(&self) -> Option<String> {
         let last = self.status.last_migration.as_ref();
         let last = last.map(|last| last.request.as_str());

@@ -302,6 +302,13 @@ pub fn prune(metadata: &mut ObjectMeta) {
     retain_own_keys(metadata.annotations.as_mut());
 }
 
+/// [`prune`] for kinds that users select by labels of any domain.
+pub fn prune_except_labels(metadata: &mut ObjectMeta) {
+    let labels = metadata.labels.take();
+    prune(metadata);
+    metadata.labels = labels;
+}
+
 fn retain_own_keys(map: Option<&mut BTreeMap<String, String>>) {
     if let Some(map) = map {
         map.retain(|key, _| names::is_ours(key));

@@ -12,7 +12,8 @@ use time::format_description::well_known::Rfc3339;
 pub struct Plan<A> {
     /// A change of the Machine's finalizer: added before the first action, removed after the last.
     pub finalizer: Option<FinalizerChange>,
-    /// Carried out in this order; the first failure ends the pass.
+    /// Carried out in this order, up to the first one that fails. What is done after that:
+    /// [`Act::stops_or_resets`](crate::backend::Act::stops_or_resets).
     pub actions: Vec<A>,
     /// The status to write after the actions; `None`: it has not changed.
     pub status: Option<MachineStatus>,
@@ -36,9 +37,7 @@ impl<A> Plan<A> {
     pub fn only_reports(&self) -> bool {
         self.finalizer.is_none() && self.actions.is_empty()
     }
-}
 
-impl<A> Plan<A> {
     /// The changes of the plan, in order.
     pub fn steps(&self) -> impl Iterator<Item = Step<'_, A>> {
         let add = (self.finalizer == Some(FinalizerChange::Add)).then_some(Step::AddFinalizer);
@@ -91,7 +90,8 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// Part of a Machine that an action is about; selects the condition that reports its failure.
+/// Part of a Machine that an action is about; selects the condition that reports its failure: see
+/// [`Reasons::fault`](crate::refusal::Reasons::fault).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// The Machine object: `Ready`.

@@ -4,7 +4,7 @@ use common::api::choice::Phase;
 use common::api::status::MachineStatus;
 use common::names;
 
-use crate::conditions::{Conditions, Fault, TYPES, Verdict, paused};
+use crate::conditions::{Conditions, Fault, TYPES, Verdict};
 use crate::machine::Machine;
 
 /// What decides about `Ready`. The fields are in the order in which [`verdict`](Self::verdict) asks them: that in which a
@@ -47,8 +47,12 @@ pub struct ReadyInputs<'a> {
 }
 
 impl ReadyInputs<'_> {
-    /// Status, reason and message of `Ready` of a Machine in this phase.
-    pub fn verdict(self, phase: Phase) -> Verdict {
+    /// Status, reason and message of `Ready` of the Machine in this phase. While it is paused the guest is left alone:
+    /// neither a restart nor what keeps the guest from being as desired is under way.
+    pub fn verdict(mut self, machine: &Machine, phase: Phase) -> Verdict {
+        if machine.is_paused() {
+            (self.guest, self.restart) = (None, None);
+        }
         let faults = [
             self.unfit,
             self.foreign_stop,
@@ -125,9 +129,7 @@ pub fn last_known(machine: &Machine, mut conditions: Conditions<'_>, why: &Fault
     } else {
         machine.status.observed_generation
     };
-    if machine.is_paused() {
-        conditions.set("Paused", "True", &paused());
-    }
+    conditions.set_paused();
     for kind in TYPES {
         let is_set = conditions.list.iter().any(|it| it.kind == kind);
         if !is_set && !matches!(kind, "Ready" | "Paused") {
@@ -192,8 +194,9 @@ mod tests {
             "Probe",
         ];
         let faults = reasons.map(|reason| Fault::new(reason, "why"));
+        let machine = fixtures::machine(fixtures::block());
         for (first, reason) in reasons.into_iter().enumerate() {
-            let (status, why) = from(first, &faults).verdict(Phase::Running);
+            let (status, why) = from(first, &faults).verdict(&machine, Phase::Running);
             let expected = if reason == "Unknown" {
                 "Unknown"
             } else {
@@ -201,19 +204,20 @@ mod tests {
             };
             assert_eq!((status, why.reason()), (expected, reason));
         }
-        let (status, why) = from(13, &faults).verdict(Phase::Running);
+        let (status, why) = from(13, &faults).verdict(&machine, Phase::Running);
         assert_eq!((status, why.reason()), ("True", "Running"));
     }
 
     #[test]
     fn a_guest_that_is_off_is_ready_unless_it_starts() {
+        let machine = fixtures::machine(fixtures::block());
         let verdict = |phase, is_starting, waits_for: Option<Fault>| {
             let inputs = ReadyInputs {
                 is_starting,
                 waits_for,
                 ..ReadyInputs::default()
             };
-            let (status, why) = inputs.verdict(phase);
+            let (status, why) = inputs.verdict(&machine, phase);
             (status, why.reason())
         };
         let unbound = || Some(Fault::new("PVCPending", "why"));

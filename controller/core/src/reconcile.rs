@@ -11,6 +11,8 @@
 //!                              observe again │ retry later │ report in the status what a person has to change
 //! ```
 
+mod planning;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -18,27 +20,28 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::api::choice::{Backend as BackendName, Choice as _};
-use common::names;
 use kube::Resource as _;
 use time::OffsetDateTime;
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
-use crate::backend::{Act, Backend, Failed, Growth};
+use crate::backend::{Act as _, Backend, Failed, Growth};
 use crate::caches::Caches;
 use crate::client::{GuardedClient, Remedy};
-use crate::deletion;
 use crate::events::Events;
 use crate::expectations::{Expectations, jittered};
 use crate::machine::{CachedMachine, Machine};
 use crate::machine_addresses::{MachineAddress, acquire};
 use crate::metrics;
 use crate::objects::Meta as _;
-use crate::plan::{FinalizerChange, Now, Plan, Refusal, Step, Subject};
+use crate::plan::{Now, Plan, Refusal, Step, Subject};
 use crate::quota::{Decision, Hold, decide, plan_of_held, report_hold};
-use crate::reset;
 use crate::unobserved::plan_of_unobserved;
 use crate::writes::{Written, add_finalizer, remove_finalizer, write_status};
+
+use self::planning::keep_last_reset;
+pub use self::planning::plan;
+pub(crate) use self::planning::{after_refusal, after_second_refusal};
 
 /// Pause before the next pass over a settled Machine. Its changes come as triggers, so this bounds the delay only if a
 /// trigger is lost.
@@ -240,61 +243,6 @@ impl Failure {
         let pause = context.expectations.failed(uid);
         tracing::warn!(%error, subject = ?self.subject, "the pass failed, trying again");
         pause
-    }
-}
-
-/// The plan of a pass. Pure.
-pub fn plan<B: Backend>(
-    machine: &Machine,
-    observed: &B::Observed,
-    refusal: Option<&Refusal>,
-    growth: Growth<'_>,
-    now: Now,
-) -> Plan<B::Action> {
-    if machine.is_deleting() {
-        let teardown = || B::teardown(machine, observed, now);
-        return deletion::plan(machine, refusal, now, teardown);
-    }
-    let plan = B::plan(machine, observed, refusal, growth, now);
-    // The finalizer comes before the first object: otherwise a deletion in between would leave the object behind.
-    let acts = machine.desired().is_some() && !machine.is_paused();
-    let finalizer =
-        (acts && !machine.has_finalizer(names::FINALIZER)).then_some(FinalizerChange::Add);
-    Plan { finalizer, ..plan }
-}
-
-/// What is carried out of a plan after an action was refused. The rest waits for that action, except for power actions.
-pub(crate) fn after_refusal<A: Act>(mut plan: Plan<A>) -> Plan<A> {
-    plan.actions.retain(A::is_power_action);
-    plan.finalizer = None;
-    plan
-}
-
-/// What is reported after a power action was refused, too: `first` is the plan after the first refusal, `second` the one after
-/// that of the power action. That the guest was not switched matters more than what failed before.
-pub(crate) fn after_second_refusal<A>(
-    machine: &Machine,
-    mut first: Plan<A>,
-    mut second: Plan<A>,
-    refusal: &Refusal,
-) -> Plan<A> {
-    if reset::is_final(refusal) {
-        // No condition has it, so that they go on to report the first refusal.
-        if let Some((first, second)) = first.status.as_mut().zip(second.status) {
-            first.last_reset = second.last_reset;
-        }
-        return first;
-    }
-    if refusal.subject != Subject::Reset {
-        keep_last_reset(machine, &mut second);
-    }
-    second
-}
-
-/// Reports no reset: it is the last action, and one before it waits or was refused.
-fn keep_last_reset<A>(machine: &Machine, plan: &mut Plan<A>) {
-    if let Some(status) = &mut plan.status {
-        status.last_reset.clone_from(&machine.status.last_reset);
     }
 }
 

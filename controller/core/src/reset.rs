@@ -5,8 +5,8 @@
 //!          └──▶ it does not, or the backend does not reset guests ─▶ status: Refused
 //!          └──▶ the reset fails for another reason ─▶ status as before: the next pass tries it again
 //! ```
-//! A backend resets the guest in the last action of a plan, so that the status is written right after it. It is a power action:
-//! a guest that hangs does not wait for a volume that cannot be made.
+//! A backend resets the guest in the last action of a plan, so that the status is written right after it. It is carried out
+//! even if another action was refused: a guest that hangs does not wait for a volume that cannot be made.
 //!
 //! No backend records that a guest was reset, so the request is in the status only afterwards: a controller that is
 //! killed in between resets the guest a second time.

@@ -20,7 +20,7 @@ const PROGRESS: [&str; 2] = ["Creating", "PVCPending"];
 ///
 /// While the Machine is `Creating`, a status whose `Ready` is the same, or progress like the last, is held back until
 /// 2 s after the last write; the plan then requests a pass at that time.
-pub fn plan_with_status<A>(
+pub(crate) fn plan_with_status<A>(
     machine: &Machine,
     now: Now,
     status: MachineStatus,

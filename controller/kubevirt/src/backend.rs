@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use controller_core::backend::{Backend, Failed, Growth};
+use common::api::normalized::Normalized;
+use common::api::status::MachineStatus;
+use controller_core::backend::{Backend, Draft, Failed, Growth};
 use controller_core::caches::Caches;
 use controller_core::client::GuardedClient;
+use controller_core::conditions::Fault;
 use controller_core::deletion::Teardown;
 use controller_core::events::Events;
 use controller_core::machine::Machine;
-use controller_core::plan::{Now, Plan, Refusal};
+use controller_core::plan::{Now, Refusal};
 use controller_core::reconcile::Runner;
 use controller_core::writes::Written;
 
@@ -59,12 +62,22 @@ impl Backend for KubeVirt {
 
     fn plan(
         machine: &Machine,
+        block: &Normalized,
         observed: &Observed,
         refusal: Option<&Refusal>,
         growth: Growth<'_>,
         now: Now,
-    ) -> Plan<Action> {
-        plan::plan(machine, observed, refusal, growth, now)
+    ) -> Draft<Action> {
+        plan::plan(machine, block, observed, refusal, growth, now)
+    }
+
+    fn report_unfit(
+        machine: &Machine,
+        observed: &Observed,
+        unfit: Fault,
+        now: Now,
+    ) -> MachineStatus {
+        plan::report_unfit(machine, observed, unfit, now)
     }
 
     fn teardown(machine: &Machine, observed: &Observed, _: Now) -> Teardown<Action> {

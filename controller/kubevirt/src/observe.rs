@@ -26,7 +26,7 @@ use crate::plan::{ExistingClaim, Observed, RequestedMigration, can_adopt, guest_
 use crate::pod_events::pod_warning;
 use controller_core::cache::State;
 use controller_core::caches::Caches;
-use controller_core::client::{ApiError, GuardedClient, Remedy};
+use controller_core::client::{ApiError, GuardedClient};
 use controller_core::foreign_stop::OnForeignStop;
 use controller_core::machine::Machine;
 use controller_core::machine::named_networks;
@@ -53,9 +53,8 @@ impl Observer {
     /// Everything that matters to a Machine. A part that cannot be observed is an error of that part: the plan does
     /// what it can without it.
     ///
-    /// Three parts fail the pass, because no plan can do without them: a Secret that cannot be read for a passing reason as
-    /// long as there is no VirtualMachine, the claims with the state of a deleted Machine's guest, which might otherwise
-    /// stay behind, and an eviction, whose condition would come and go.
+    /// One part fails the pass: the eviction of a guest that has ended. Without it the plan would report that the guest shut
+    /// itself down, and then that it was taken down.
     pub(crate) async fn observe(&self, machine: &Machine) -> Result<Observed, ApiError> {
         let mut observed = known(self, machine);
         if machine.metadata.deletion_timestamp.is_none()
@@ -63,9 +62,6 @@ impl Observer {
             && observed.kubevirt
             && let Err(error) = read_secrets(self, machine, &mut observed).await
         {
-            if error.remedy() != Remedy::UserAction && observed.vm.is_none() {
-                return Err(error);
-            }
             observed.secrets_error = Some(error.message());
         }
         if !machine.is_deleting() {
@@ -73,7 +69,10 @@ impl Observer {
             self.adopted_users(machine, &mut observed).await;
         }
         if machine.is_deleting() && may_have_state(machine, &observed) {
-            observed.state_claims = state_claims(&self.api, machine).await?;
+            match state_claims(&self.api, machine).await {
+                Ok(claims) => observed.state_claims = claims,
+                Err(error) => observed.state_claims_error = Some(error.message()),
+            }
         }
         let warning = pod_warning(
             &self.api,
@@ -155,9 +154,10 @@ fn existing(observer: &Observer, machine: &Machine) -> BTreeMap<String, Existing
         let name = disk.source();
         let claim = cluster.claims.get(namespace, name);
         let is_shared = claim.as_ref().is_some_and(|claim| claim.is_shared());
-        let may_share = |user: &ClaimUser| disk.shareable && user.is_shareable && is_shared;
         let mut users = caches.address_index.claim_users(machine, name).into_iter();
-        let holder = users.find(|user| !may_share(user) && has_precedence(user, machine, caches));
+        let holder = users.find(|user| {
+            !user.may_share(disk.shareable, is_shared) && has_precedence(user, machine, caches)
+        });
         let holder = holder.or_else(|| left_disk(claim.as_deref(), machine, caches));
         let known = ExistingClaim {
             claim,
@@ -297,6 +297,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         taken,
         adopted_users: BTreeMap::new(),
         state_claims,
+        state_claims_error: None,
         data_volumes,
         sources,
         image_namespace: observer.image_namespace.clone(),

@@ -33,8 +33,16 @@ pub(crate) fn check_domain(
             Some(found) if found.state.state == State::ShutOff => Ok(()),
             _ => Err(AccessError::Refused("the domain is not shut off".into())),
         },
-        // The only other one of these effects: the domain is the Machine's.
-        _ => match host.domain(domain_uuid(owner))? {
+        // No effect on a domain has them: they are of volumes, of images, and of instances of KubeVirt.
+        Precondition::Unchanged
+        | Precondition::Deletable
+        | Precondition::Unused
+        | Precondition::NeverRan
+        | Precondition::NotABackingFile
+        | Precondition::Incomplete => Err(AccessError::Refused(format!(
+            "{precondition:?} is no precondition of an effect on a domain"
+        ))),
+        Precondition::Owned => match host.domain(domain_uuid(owner))? {
             None if may_be_absent => Ok(()),
             None => Err(AccessError::Absent("the domain is gone".into())),
             Some(found) => {

@@ -8,9 +8,6 @@ use crate::access::AccessError;
 /// Reason of the conditions of a Machine for which its host or a pool has no room.
 pub(crate) const NO_ROOM: &str = "NoRoom";
 
-/// Reason of a step of a move that is refused for good.
-pub(crate) const MOVE_REFUSED: &str = "MoveRefused";
-
 /// The failure of a pass because of an error of a host. A call that timed out may have had its effect: observing
 /// again shows whether it did.
 pub(crate) fn failed(error: &AccessError) -> Failed {

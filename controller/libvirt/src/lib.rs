@@ -45,16 +45,19 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use controller_core::backend::{Backend, Failed, Growth};
+use common::api::normalized::Normalized;
+use common::api::status::MachineStatus;
+use controller_core::backend::{Backend, Draft, Failed, Growth};
 use controller_core::cache::Cache;
 use controller_core::caches::Caches;
 use controller_core::client::GuardedClient;
+use controller_core::conditions::Fault;
 use controller_core::deletion::Teardown;
 use controller_core::foreign_stop::OnForeignStop;
 use controller_core::machine::Machine;
 use controller_core::machine_addresses::Guests;
 use controller_core::objects::Meta as _;
-use controller_core::plan::{Now, Plan, Refusal};
+use controller_core::plan::{Now, Refusal};
 use controller_core::reconcile::Runner;
 use controller_core::triggers::Triggers;
 use controller_core::watch::Watches;
@@ -191,16 +194,26 @@ impl Backend for Libvirt {
 
     fn plan(
         machine: &Machine,
+        block: &Normalized,
         observation: &Observation,
         refusal: Option<&Refusal>,
         growth: Growth<'_>,
         now: Now,
-    ) -> Plan<Action> {
-        let plan = create::plan(machine, &observation.observed, refusal, now);
+    ) -> Draft<Action> {
+        let draft = create::plan(machine, block, &observation.observed, refusal, now);
         match growth {
-            Growth::Permitted => plan,
-            Growth::Held(_) => without_growth(plan),
+            Growth::Permitted => draft,
+            Growth::Held(_) => without_growth(draft),
         }
+    }
+
+    fn report_unfit(
+        machine: &Machine,
+        observation: &Observation,
+        unfit: Fault,
+        now: Now,
+    ) -> MachineStatus {
+        create::report_unfit(machine, &observation.observed, unfit, now)
     }
 
     fn teardown(machine: &Machine, observation: &Observation, now: Now) -> Teardown<Action> {

@@ -85,7 +85,21 @@ pub(crate) fn check_new(
         Precondition::LeaseHeld => guard.check(),
         Precondition::Incomplete => absent(host, pool, &marker(name)),
         // A volume that does not exist has no users.
-        _ => absent(host, pool, name),
+        Precondition::Unused => absent(host, pool, name),
+        // Filling a volume has none of them.
+        Precondition::Owned
+        | Precondition::Unchanged
+        | Precondition::Deletable
+        | Precondition::NeverRan
+        | Precondition::NotABackingFile
+        | Precondition::NotBoundElsewhere
+        | Precondition::OnlyDefinition
+        | Precondition::ExistingDisksFree
+        | Precondition::HardwareFree
+        | Precondition::StateKept
+        | Precondition::Movable => Err(AccessError::Refused(format!(
+            "{precondition:?} is no precondition of filling a volume"
+        ))),
     })
 }
 

@@ -120,6 +120,24 @@ pub struct Firmware {
     pub kind: FirmwareType,
 }
 
+impl Firmware {
+    /// BIOS.
+    pub const BIOS: Self = Self {
+        kind: FirmwareType::Bios,
+        secure_boot: None,
+        persistent: None,
+    };
+
+    /// UEFI; whether its variables outlast the guest is left to the backend.
+    pub const fn efi(secure_boot: bool) -> Self {
+        Self {
+            kind: FirmwareType::Efi,
+            secure_boot: Some(secure_boot),
+            persistent: None,
+        }
+    }
+}
+
 /// An emulated TPM 2.0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

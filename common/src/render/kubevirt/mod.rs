@@ -38,7 +38,7 @@ pub use image::{data_volume, is_unverifiable};
 pub use migration::migration;
 pub use placement::{tolerations, tolerations_text};
 pub use shared_import::{import_name, shared_import, source_digest};
-pub use vm::{VirtualMachineInput, virtual_machine};
+pub use vm::{HALTED, VirtualMachineInput, virtual_machine};
 pub use volume::{Volume, volumes};
 
 /// Values of a VirtualMachine's `status.printableStatus`: `VirtualMachinePrintableStatus` in KubeVirt's

@@ -114,10 +114,13 @@ fn rendered(spec: &VirtualMachineSpec, block: &Normalized) -> String {
     }
 }
 
+/// `spec.runStrategy` of a VirtualMachine that is off.
+pub const HALTED: &str = "Halted";
+
 /// `spec.runStrategy`. KubeVirt's older `spec.running` is deprecated and cannot be set beside it.
 fn run_strategy(block: &Normalized) -> &'static str {
     match (block.power_state, block.guest_shutdown_stops) {
-        (PowerState::Stopped, _) => "Halted",
+        (PowerState::Stopped, _) => HALTED,
         (PowerState::Running, true) => "RerunOnFailure",
         (PowerState::Running, false) => "Always",
     }

@@ -12,7 +12,7 @@ use super::limits::has_vcpu_quota;
 use super::metadata::DomainMetadata;
 use super::pinning::Pinning;
 use super::xml::{self, XmlError, all, attribute, find, text, value};
-use crate::api::choice::{Choice as _, CpuMode, FirmwareType, HugepageSize, WatchdogAction};
+use crate::api::choice::{Choice as _, CpuMode, HugepageSize, WatchdogAction};
 use crate::api::normalized::{
     Firmware, NormalizedCpu, NormalizedFeatures, NormalizedMemory, NormalizedTpm,
 };
@@ -146,17 +146,9 @@ fn firmware(root: Node<'_, '_>) -> Firmware {
     let is_efi =
         attribute(root, &["os"], "firmware") == Some("efi") || loader("type") == Some("pflash");
     if is_efi {
-        Firmware {
-            kind: FirmwareType::Efi,
-            secure_boot: Some(loader("secure") == Some("yes")),
-            persistent: None,
-        }
+        Firmware::efi(loader("secure") == Some("yes"))
     } else {
-        Firmware {
-            kind: FirmwareType::Bios,
-            secure_boot: None,
-            persistent: None,
-        }
+        Firmware::BIOS
     }
 }
 

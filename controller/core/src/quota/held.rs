@@ -3,7 +3,7 @@
 use common::api::choice::Phase;
 use common::api::status::MachineStatus;
 
-use crate::conditions::{Conditions, Fault, normalized, paused};
+use crate::conditions::{Conditions, Fault, normalized};
 use crate::machine::Machine;
 use crate::plan::{Now, Plan};
 use crate::status::plan_with_status;
@@ -28,9 +28,7 @@ pub(crate) fn plan_of_held<A>(machine: &Machine, fault: &Fault, now: Now) -> Pla
         "True",
         &normalized(machine.desired(), None, &[]),
     );
-    if machine.is_paused() {
-        conditions.set("Paused", "True", &paused());
-    }
+    conditions.set_paused();
     conditions.set(SCHEDULED, "False", fault);
     conditions.set("Ready", "False", fault);
     let status = MachineStatus {

@@ -7,13 +7,13 @@ use common::catalog::{Labels, Policy};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use crate::objects::{Cacheable, Meta as _, lenient, prune};
+use crate::objects::{Cacheable, Meta as _, lenient, prune_except_labels};
 use crate::resource;
 
 /// A MachinePolicy: administrators write the spec, the controller writes the status.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PolicyObject {
-    /// Pruned: see [`prune`].
+    /// Pruned: see [`prune`](crate::objects::prune).
     #[serde(default)]
     pub metadata: ObjectMeta,
     /// Which namespaces it selects, and their quota.
@@ -74,9 +74,7 @@ impl Cacheable for Namespace {
 
     /// Policies select by labels of any domain.
     fn prune(&mut self) {
-        let labels = self.metadata.labels.take();
-        prune(&mut self.metadata);
-        self.metadata.labels = labels;
+        prune_except_labels(&mut self.metadata);
     }
 }
 

@@ -11,13 +11,18 @@ use tokio::sync::watch;
 use tokio::time::advance;
 
 use super::*;
+use crate::backend::{Act, Draft};
+use crate::conditions::{Conditions, Fault};
 use crate::deletion::{Stage, Teardown};
 use crate::events::events;
 use crate::fixtures;
 use crate::lease::LeaseGuard;
 use crate::preconditions::Effect;
+use crate::ready::last_known;
 use crate::reset::reset;
+use common::api::normalized::Normalized;
 use common::api::status::MachineStatus;
+use common::names;
 
 mod failures;
 mod hold;
@@ -29,7 +34,7 @@ const INTERVAL: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 struct Step {
     name: &'static str,
-    is_power_action: bool,
+    stops_or_resets: bool,
     /// Fails in this way.
     fails: Option<Remedy>,
     /// Reason of its failure.
@@ -53,15 +58,15 @@ impl Act for Step {
         None
     }
 
-    fn is_power_action(&self) -> bool {
-        self.is_power_action
+    fn stops_or_resets(&self) -> bool {
+        self.stops_or_resets
     }
 }
 
 fn create(fails: Option<Remedy>) -> Step {
     Step {
         name: "create",
-        is_power_action: false,
+        stops_or_resets: false,
         fails,
         reason: None,
         takes: Duration::ZERO,
@@ -69,8 +74,8 @@ fn create(fails: Option<Remedy>) -> Step {
 }
 
 const SWITCH: Step = Step {
-    name: "switch on",
-    is_power_action: true,
+    name: "switch off",
+    stops_or_resets: true,
     fails: None,
     reason: None,
     takes: Duration::ZERO,
@@ -125,11 +130,12 @@ impl Backend for Scripted {
 
     fn plan(
         machine: &Machine,
+        _: &Normalized,
         steps: &Vec<Step>,
         refusal: Option<&Refusal>,
         growth: Growth<'_>,
         _: Now,
-    ) -> Plan<Step> {
+    ) -> Draft<Step> {
         let status = refusal.map(|refusal| {
             let mut status = fixtures::ready("False", "KubeVirtApiError");
             status.conditions[0].message.clone_from(&refusal.message);
@@ -140,12 +146,16 @@ impl Backend for Scripted {
         if let Some(status) = &mut status {
             status.last_reset = reset(machine, true, refusal).last;
         }
-        let is_permitted = |step: &&Step| growth == Growth::Permitted || step.is_power_action;
-        Plan {
+        let is_permitted = |step: &&Step| growth == Growth::Permitted || step.stops_or_resets;
+        Draft {
             actions: steps.iter().filter(is_permitted).cloned().collect(),
             status,
-            ..Plan::default()
+            ..Draft::default()
         }
+    }
+
+    fn report_unfit(machine: &Machine, _: &Vec<Step>, unfit: Fault, now: Now) -> MachineStatus {
+        last_known(machine, Conditions::new(machine, now), &unfit)
     }
 
     fn teardown(_: &Machine, _: &Vec<Step>, _: Now) -> Teardown<Step> {
@@ -364,7 +374,7 @@ async fn the_finalizer_is_added_before_the_first_action() {
 async fn an_action_that_needs_a_user_is_reported_and_only_switches_are_carried_out() {
     let steps = vec![create(Some(Remedy::UserAction)), create(None), SWITCH];
     let harness = Harness::new(Scripted::with(steps), LeaseGuard::Always);
-    assert_eq!(harness.pass().await, ["observe", "create", "switch on"]);
+    assert_eq!(harness.pass().await, ["observe", "create", "switch off"]);
     assert_eq!(messages(&harness.sent()), ["the quota is used up"]);
 }
 
@@ -376,7 +386,7 @@ async fn an_action_that_may_be_retried_is_reported_at_the_third_failure() {
         assert_eq!(harness.pass().await, ["observe", "create"]);
         assert_eq!(harness.sent(), []);
     }
-    assert_eq!(harness.pass().await, ["observe", "create", "switch on"]);
+    assert_eq!(harness.pass().await, ["observe", "create", "switch off"]);
     assert_eq!(messages(&harness.sent()), ["the quota is used up"]);
 }
 

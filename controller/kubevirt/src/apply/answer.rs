@@ -4,6 +4,7 @@
 //! limit of 10 s. Without it the API server refuses the write with 500 and "failed calling webhook", at once or after
 //! that limit. Nothing of this is permanent, so the controller tries again; meanwhile the status says what was not done.
 
+use common::render::kubevirt::HALTED;
 use controller_core::backend::{Act as _, Failed};
 use controller_core::client::{ApiError, Remedy};
 use controller_core::plan::{Refusal, Subject};
@@ -77,7 +78,7 @@ fn what(action: &Action) -> &'static str {
 }
 
 fn switch(strategy: &str) -> &'static str {
-    if strategy == "Halted" {
+    if strategy == HALTED {
         "the stop of the guest"
     } else {
         "the change of the VirtualMachine"

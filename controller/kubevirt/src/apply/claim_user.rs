@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 
 use common::names;
+use common::render::kubevirt::HALTED;
 use controller_core::backend::Failed;
 use controller_core::client::Remedy;
 use controller_core::machine::Machine;
@@ -64,7 +65,7 @@ impl ClaimUser {
                 let strategy = self.spec["runStrategy"].as_str();
                 // A start of one with `Manual` is a request of a user.
                 let is_off =
-                    matches!(strategy, Some("Halted" | "Manual")) || self.spec["running"] == false;
+                    matches!(strategy, Some(HALTED | "Manual")) || self.spec["running"] == false;
                 !is_off || self.status["created"] == true
             }
         }

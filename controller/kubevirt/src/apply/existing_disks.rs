@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use common::api::normalized::ExistingDisk;
 use common::render::kubevirt::types::Volume;
-use common::render::kubevirt::volumes;
+use common::render::kubevirt::{HALTED, volumes};
 use controller_core::backend::Failed;
 use controller_core::client::{ApiError, GuardedClient, Remedy};
 use controller_core::machine::Machine;
@@ -120,7 +120,7 @@ pub(crate) fn lets_run(action: &Action) -> bool {
         Action::SetRunStrategy { strategy, .. } => strategy,
         _ => return false,
     };
-    strategy != "Halted"
+    strategy != HALTED
 }
 
 /// Who else uses a claim now: a pod, or a guest or VirtualMachine that is not off; of any owner but this Machine.

@@ -36,12 +36,13 @@ use self::preconditions::check;
 use self::restored::Before;
 use self::secret::{encoded, secret_patch};
 use crate::objects::{Attachment, Claim, DataVolume, GuestMigration, Instance, VirtualMachine};
+use crate::plan::Action;
 use crate::plan::action::{ClaimPatch, Exact, ProtectedKind, Protection};
-use crate::plan::{Action, REFUSED};
 use controller_core::backend::Failed;
 use controller_core::client::{ApiError, GuardedClient, Remedy};
 use controller_core::events::Events;
 use controller_core::machine::Machine;
+use controller_core::migration;
 use controller_core::objects::{Meta, Secret};
 use controller_core::reset;
 use controller_core::writes::{Written, merge, remove_annotation};
@@ -375,7 +376,7 @@ impl Apply<'_> {
 fn explained(action: &Action, failed: Failed) -> Failed {
     if matches!(action, Action::CreateMigration { .. }) && failed.remedy == Remedy::UserAction {
         return Failed {
-            reason: Some(REFUSED),
+            reason: Some(migration::REFUSED),
             ..failed
         };
     }

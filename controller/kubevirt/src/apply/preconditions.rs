@@ -54,6 +54,11 @@ pub(super) async fn check(
             Precondition::StateKept => state_kept(api, machine, action).await?,
             Precondition::Movable => movable(api, machine, action).await?,
             Precondition::Owned => same_guest(api, machine, action).await?,
+            // Each of them is checked elsewhere: `LeaseHeld` above, and by the guarded client at each request;
+            // `Deletable` and `Incomplete` by the types `DeletableClaim` and `UnfinishedImport`, which are made of the
+            // object in the version that the request names; `Unchanged` by the API server, because the request names
+            // that version; `HardwareFree` by KubeVirt, which gives a device or a CPU of a node to one guest. The others
+            // always hold: no claim is a file below another one, and KubeVirt runs a VirtualMachine once.
             Precondition::LeaseHeld
             | Precondition::Deletable
             | Precondition::Incomplete

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use common::api::normalized::Normalized;
 use common::merge_patch;
 use common::names;
-use common::render::kubevirt::types;
+use common::render::kubevirt::{HALTED, types};
 use controller_core::client::ApiError;
 use controller_core::events::Events;
 use controller_core::machine::Machine;
@@ -26,7 +26,6 @@ use serde_json::{Value, json};
 use super::Apply;
 use super::restored::manager_of;
 use crate::objects::VirtualMachine;
-use crate::plan::HALTED;
 
 /// Most fields that one event names; the rest is counted.
 const FIELDS_MAX: usize = 5;

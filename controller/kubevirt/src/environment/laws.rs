@@ -53,7 +53,8 @@ impl Environment for FakeCluster {
         FakeCluster::step(self, step)
     }
 
-    const PARTS: &'static [&'static str] = &["kubevirt", "multus", "cdi", "secrets"];
+    const PARTS: &'static [&'static str] =
+        &["kubevirt", "multus", "cdi", "secrets", "state claims"];
 
     fn set_readable(&mut self, part: &str, readable: bool) {
         match part {
@@ -61,6 +62,7 @@ impl Environment for FakeCluster {
             "multus" => self.multus = readable,
             "cdi" => self.cdi = readable,
             "secrets" => self.secrets_error = (!readable).then(|| "forbidden".into()),
+            "state claims" => self.state_claims_error = (!readable).then(|| "forbidden".into()),
             other => unreachable!("{other} is no part"),
         }
     }

@@ -85,6 +85,8 @@ pub(crate) struct FakeCluster {
     pub(crate) contents: BTreeMap<SecretKey, SecretValue>,
     /// Answer of the API server instead of a Secret.
     pub(crate) secrets_error: Option<String>,
+    /// Answer of the API server instead of the claims with the state of the guest.
+    pub(crate) state_claims_error: Option<String>,
     pub(crate) networks: BTreeMap<String, Network>,
     pub(crate) attachments: BTreeMap<String, Attachment>,
     pub(crate) classes: BTreeMap<String, bool>,
@@ -141,6 +143,7 @@ impl FakeCluster {
             secret: None,
             contents: BTreeMap::new(),
             secrets_error: None,
+            state_claims_error: None,
             networks: BTreeMap::new(),
             attachments: BTreeMap::new(),
             classes: [("standard".to_owned(), true)].into(),
@@ -263,6 +266,10 @@ impl FakeCluster {
             adopted_users: BTreeMap::new(),
             claims,
             state_claims: self.state_claims(),
+            state_claims_error: self
+                .state_claims_error
+                .clone()
+                .filter(|_| machine.is_deleting()),
             data_volumes,
             sources,
             image_namespace: "images".into(),

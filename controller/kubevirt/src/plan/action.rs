@@ -5,7 +5,7 @@ use std::fmt;
 
 use common::api::choice::ReclaimPolicy;
 use common::names;
-use common::render::kubevirt::types;
+use common::render::kubevirt::{HALTED, types};
 use controller_core::backend::Act;
 use controller_core::deletion::deletes;
 use controller_core::machine::Machine;
@@ -16,7 +16,11 @@ use controller_core::preconditions::Effect;
 use super::state::KeptState;
 use crate::objects::{Claim, DataVolume};
 
-/// The actions for a Machine, in order, with the status to write.
+/// What to do about a Machine that is not under deletion.
+pub(crate) type Draft = controller_core::backend::Draft<Action>;
+
+/// The draft as the core carries it out.
+#[cfg(test)]
 pub(crate) type Plan = controller_core::plan::Plan<Action>;
 
 /// One change of the cluster.
@@ -248,8 +252,11 @@ impl Act for Action {
         }
     }
 
-    fn is_power_action(&self) -> bool {
-        matches!(self, Self::SetRunStrategy { .. } | Self::ResetGuest { .. })
+    fn stops_or_resets(&self) -> bool {
+        match self {
+            Self::SetRunStrategy { strategy, .. } => strategy == HALTED,
+            action => matches!(action, Self::ResetGuest { .. }),
+        }
     }
 
     fn subject(&self) -> Subject {

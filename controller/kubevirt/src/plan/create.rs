@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::action::{Action, Plan};
+use super::action::{Action, Draft};
 use super::existing::IN_USE;
 use super::migration::migration;
 use super::network::networks;
@@ -15,51 +15,50 @@ use super::status::inputs::StatusInputs;
 use super::status::report;
 use super::storage::storage;
 use super::vm::{SECRETS_RETRY, VmContext, guest};
-use common::api::status::LastReset;
+use common::api::normalized::Normalized;
+use common::api::status::{LastReset, MachineStatus};
 use controller_core::backend::Growth;
-use controller_core::conditions::{Fault, not_normalized};
-use controller_core::machine::{Block, Machine};
+use controller_core::conditions::Fault;
+use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
-use controller_core::plan::{Now, Refusal, Subject};
-use controller_core::reset::{is_final, reset};
+use controller_core::plan::{Now, Refusal};
+use controller_core::refusal::{Part, Reasons};
+use controller_core::reset::reset;
 
 /// Pause before it is looked again who uses an existing or adopted claim. Pods of others are not watched.
 const CLAIM_RETRY: Duration = Duration::from_secs(30);
 
+/// Reasons of what the API server refuses. KubeVirt has no condition for the screen.
+const REASONS: Reasons = Reasons {
+    network: "NetworkFailed",
+    storage: "PVCPending",
+    guest: "KubeVirtApiError",
+    display: "KubeVirtApiError",
+};
+
 pub(crate) fn plan(
     machine: &Machine,
+    block: &Normalized,
     observed: &Observed,
     refusal: Option<&Refusal>,
     growth: Growth<'_>,
     now: Now,
-) -> Plan {
-    let block = match &machine.block {
-        Block::Matching(block) => block,
-        Block::Missing | Block::Unreadable(_) | Block::Stale => {
-            let inputs = StatusInputs {
-                unfit: Some(not_normalized(machine)),
-                ..StatusInputs::default()
-            };
-            return report(machine, observed, now, &inputs, vec![]);
-        }
-    };
+) -> Draft {
     let networks = networks(machine, block, observed);
     let storage = storage(machine, block, observed, growth);
     let mut restart = restart(machine, block, observed);
     let migration = migration(machine, block, observed, refusal);
     let (reset, reset_guest) = requested_reset(machine, observed, refusal);
-    // Those of a migration and of a reset that is not tried again are in their own parts of the status.
-    let is_own_part = |it: &Refusal| it.subject == Subject::Migration || is_final(it);
-    let refusal = refusal.filter(|it| !is_own_part(it));
+    let refused = refusal.and_then(|refusal| REASONS.fault(refusal));
     let context = VmContext {
         networks: &networks,
         storage: &storage,
         restart: &restart,
-        is_refused: refusal.is_some(),
+        is_refused: refused.is_some(),
         growth,
     };
     let guest = guest(machine, block, observed, &context);
-    if guest.changes_template && !machine.is_paused() {
+    if guest.changes_template {
         restart.replace_what_never_ran(machine, block, observed);
     }
     let mut inputs = StatusInputs {
@@ -75,35 +74,17 @@ pub(crate) fn plan(
         migration: migration.last,
         reset,
         foreign_stop: guest.foreign_stop,
-        makes_vm: guest
-            .actions
-            .iter()
-            .any(|action| matches!(action, Action::CreateVm(_))),
         ..StatusInputs::default()
     };
-    if let Some(refusal) = refusal {
-        let is_claim = refusal.reason == Some(IN_USE);
-        let (outcome, reason) = match refusal.subject {
-            _ if is_claim => (&mut inputs.storage, IN_USE),
-            Subject::Network => (&mut inputs.network, "NetworkFailed"),
-            Subject::Storage => (&mut inputs.storage, "PVCPending"),
-            Subject::Machine
-            | Subject::Guest
-            | Subject::Display
-            | Subject::Migration
-            | Subject::Reset => (&mut inputs.guest, "KubeVirtApiError"),
+    if let Some((part, fault)) = refused {
+        let outcome = match part {
+            // The guest is not started because somebody else uses a claim of it.
+            _ if fault.reason() == IN_USE => &mut inputs.storage,
+            Part::Network => &mut inputs.network,
+            Part::Storage => &mut inputs.storage,
+            Part::Guest | Part::Display => &mut inputs.guest,
         };
-        let reason = refusal.reason.unwrap_or(reason);
-        outcome.record_first(Fault::new(reason, refusal.message.clone()));
-    }
-
-    if machine.is_paused() {
-        inputs.paused = true;
-        inputs.makes_vm = false;
-        inputs.restart = None;
-        inputs.migration = None;
-        inputs.reset = None;
-        return report(machine, observed, now, &inputs, vec![]);
+        outcome.record_first(fault);
     }
     let actions = protection(machine, observed)
         .into_iter()
@@ -124,17 +105,36 @@ pub(crate) fn plan(
         .chain(storage.growth)
         .chain(reset_guest)
         .collect();
-    let plan = report(machine, observed, now, &inputs, actions);
     let retry = observed.secrets_error.as_ref().map(|_| SECRETS_RETRY);
     let is_used = !observed.adopted_users.is_empty()
         || observed.existing.values().any(|claim| claim.user.is_some());
     let retry = retry.or(is_used.then_some(CLAIM_RETRY));
     let awaits_pod = observed.awaits_pod(machine).is_some();
-    let retry = retry.or(awaits_pod.then_some(POD_START_TIMEOUT));
-    Plan {
-        requeue_after: plan.requeue_after.or(retry),
-        ..plan
+    let draft = Draft {
+        actions,
+        status: None,
+        requeue_after: retry.or(awaits_pod.then_some(POD_START_TIMEOUT)),
+    };
+    let draft = draft.unless_paused(machine);
+    let status = report(machine, observed, now, &inputs, &draft.actions);
+    Draft {
+        status: Some(status),
+        ..draft
     }
+}
+
+/// The status of a Machine without a block to act on.
+pub(crate) fn report_unfit(
+    machine: &Machine,
+    observed: &Observed,
+    unfit: Fault,
+    now: Now,
+) -> MachineStatus {
+    let inputs = StatusInputs {
+        unfit: Some(unfit),
+        ..StatusInputs::default()
+    };
+    report(machine, observed, now, &inputs, &[])
 }
 
 /// The status of the last requested reset, and the action of a new request.

@@ -9,6 +9,7 @@
 //! for one thing only: the claim of a disk that is not in it is kept, even if the guest still had that disk.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::action::Action;
 use super::observed::Observed;
@@ -18,6 +19,9 @@ use super::{state, status};
 use controller_core::deletion::{Stage, Teardown};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
+
+/// Pause before the claims with the state of a guest are read again. No event reports that they can be read now.
+const STATE_CLAIMS_RETRY: Duration = Duration::from_secs(10);
 
 pub(crate) fn teardown(machine: &Machine, observed: &Observed) -> Teardown<Action> {
     let (name, uid) = (machine.name(), machine.uid());
@@ -35,6 +39,20 @@ pub(crate) fn teardown(machine: &Machine, observed: &Observed) -> Teardown<Actio
         let message =
             "the label of the Machine's deletionProtection is being removed from its objects";
         return waiting(message.to_owned(), marked);
+    }
+    if let Some(error) = &observed.state_claims_error {
+        let message = format!(
+            "the claims with EFI variables and TPM of the guest cannot be read, and one of them might go with it: {error}; the controller tries again every {} s",
+            STATE_CLAIMS_RETRY.as_secs()
+        );
+        return Teardown {
+            status,
+            stage: Stage::Waiting {
+                message,
+                actions: vec![],
+                requeue_after: Some(STATE_CLAIMS_RETRY),
+            },
+        };
     }
     let keeps_state = state::is_kept(machine, observed);
     let owners = state::set_owners(machine, observed);

@@ -11,7 +11,6 @@
 use common::api::choice::{MigrationResult, PowerState};
 use common::api::normalized::Normalized;
 use common::api::status::LastMigration;
-use common::bounds::TEXT_MAX;
 use common::names;
 use common::render::kubevirt;
 
@@ -20,11 +19,9 @@ use super::observed::{Observed, RequestedMigration};
 use super::restart::instance;
 use crate::objects::{GuestMigration, Instance};
 use controller_core::machine::Machine;
+use controller_core::migration::{Request, ended, refused};
 use controller_core::objects::Meta as _;
-use controller_core::plan::{Refusal, Subject};
-
-/// Reason of a failed action that the API server or KubeVirt refuses for good.
-pub(crate) const REFUSED: &str = "MigrationRefused";
+use controller_core::plan::Refusal;
 
 /// The state of the last requested migration and the action that continues it.
 #[derive(Debug, Default)]
@@ -44,23 +41,21 @@ pub(super) fn migration(
     if !observed.kubevirt {
         return only(last);
     }
-    if let Some(request) = machine.new_migration_request() {
-        let name = names::migration(machine.name(), machine.uid(), &request);
-        let open = LastMigration {
-            request,
-            node: machine.migration_target().map(ToOwned::to_owned),
-            migration: Some(name),
-            ..LastMigration::default()
-        };
-        return only(Some(match movable(machine, block, observed, &open) {
-            Ok(_) => open,
-            Err(why) => ended(open, MigrationResult::Refused, &why),
-        }));
-    }
-    let Some(name) = machine.open_migration() else {
-        return only(last);
+    let open = match Request::of(machine) {
+        Request::None => return only(last),
+        Request::New(new) => {
+            let name = names::migration(machine.name(), machine.uid(), &new.request);
+            let open = LastMigration {
+                migration: Some(name),
+                ..new
+            };
+            return only(Some(match movable(machine, block, observed, &open) {
+                Ok(_) => open,
+                Err(why) => ended(open, MigrationResult::Refused, &why),
+            }));
+        }
+        Request::Open(open) => open,
     };
-    let open = last.unwrap_or_default();
     let last = match &observed.migration {
         RequestedMigration::Found(migration) => status_of_migration(open, migration, observed),
         RequestedMigration::Unknown => open,
@@ -69,14 +64,12 @@ pub(super) fn migration(
             ended(open, MigrationResult::Failed, why)
         }
         RequestedMigration::Absent => {
-            let is_final =
-                |it: &&Refusal| it.subject == Subject::Migration && it.reason == Some(REFUSED);
-            let refused = refusal.filter(is_final).map(|it| it.message.clone());
             let guest = movable(machine, block, observed, &open);
-            match refused.map_or(guest, Err) {
+            match refused(refusal).map_or(guest, Err) {
                 Err(why) => ended(open, MigrationResult::Refused, &why),
                 Ok(guest) => {
                     let identity = machine.identity(&observed.cluster);
+                    let name = open.migration.as_deref().unwrap_or_default();
                     let desired = kubevirt::migration(&identity, name, open.node.as_deref());
                     let action = Action::CreateMigration {
                         instance: guest.uid().to_owned(),
@@ -161,14 +154,5 @@ fn status_of_migration(
                 ..open
             }
         }
-    }
-}
-
-fn ended(last: LastMigration, result: MigrationResult, message: &str) -> LastMigration {
-    LastMigration {
-        migration: None,
-        result: Some(result),
-        message: Some(message.chars().take(TEXT_MAX).collect()),
-        ..last
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            ┌─ deleted ──────▶ delete: protection off → VM → VM and VMI gone → claims by policy → finalizer
-//! Machine ───┼─ not to act on ▶ status alone (no block, paused, another backend)
+//! Machine ───┼─ no block ─────▶ status alone
 //!            └─ else ─────────▶ create: finalizer → protection → network → storage → Secret → VM → status
 //! ```
 //! Time is a parameter and everything observed is in [`Observed`]; there is no API call and no randomness. A plan can
@@ -36,13 +36,11 @@ mod vm;
 mod volume;
 
 pub(crate) use self::action::Action;
-pub(crate) use self::create::plan;
+pub(crate) use self::create::{plan, report_unfit};
 pub(crate) use self::delete::teardown;
 pub(crate) use self::existing::{guest_has, in_use};
-pub(crate) use self::migration::REFUSED;
 pub(crate) use self::observed::{
     Eviction, ExistingClaim, Observed, POD_START_TIMEOUT, PodWarning, RequestedMigration,
 };
-pub(crate) use self::others::HALTED;
 pub(crate) use self::storage::can_adopt;
 pub(crate) use self::vm::covers;

@@ -99,6 +99,8 @@ pub(crate) struct Observed {
     pub(crate) adopted_users: BTreeMap<String, String>,
     /// Claims that KubeVirt made for EFI variables and the TPM of the guest; read only for a Machine under deletion.
     pub(crate) state_claims: Vec<Claim>,
+    /// Why these claims could not be read. `state_claims` are those of the caches then, and one may be missing there.
+    pub(crate) state_claims_error: Option<String>,
     /// DataVolumes of the same names, by name.
     pub(crate) data_volumes: BTreeMap<String, Arc<DataVolume>>,
     /// Names of the claims to clone for the Machine's volumes, those that exist.

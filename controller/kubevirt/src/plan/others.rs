@@ -10,17 +10,15 @@
 use common::api::choice::PowerState;
 use common::api::normalized::Normalized;
 use common::names;
+use common::render::kubevirt::HALTED;
 use common::render::kubevirt::types::{Disk, InstanceSpec, Template, Volume};
 use controller_core::conditions::Fault;
-use controller_core::foreign_stop::{OnForeignStop, is_reported};
+use controller_core::foreign_stop::is_reported;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
 use super::observed::Observed;
 use crate::objects::VirtualMachine;
-
-/// `spec.runStrategy` of a VirtualMachine that is off.
-pub(crate) const HALTED: &str = "Halted";
 
 /// Whether another client has stopped the guest: the VirtualMachine is halted, and this controller wrote it to run.
 pub(crate) fn was_stopped_by_another_client(
@@ -86,8 +84,7 @@ pub(crate) enum Stop {
 pub(crate) fn foreign_stop(machine: &Machine, observed: &Observed, stop: Stop) -> Option<Fault> {
     let instance = observed.instance.as_deref();
     let is_down = instance.is_none_or(|instance| instance.machine() != Some(machine.name()));
-    let restores = observed.on_foreign_stop == OnForeignStop::Restore;
-    if restores && is_down && !machine.is_paused() {
+    if is_down && observed.on_foreign_stop.restores(machine) {
         return None;
     }
     let what = match stop {

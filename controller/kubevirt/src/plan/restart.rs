@@ -25,14 +25,15 @@ use common::api::choice::{Phase, PowerState};
 use common::api::normalized::Normalized;
 use common::api::status::LastRestart;
 use common::names;
+use common::render::kubevirt::HALTED;
 
 use super::action::Action;
 use super::observed::Observed;
-use super::others::{HALTED, has_deleted_instance};
+use super::others::has_deleted_instance;
 use crate::objects::Instance;
-use controller_core::foreign_stop::OnForeignStop;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
+use controller_core::restart;
 
 /// Cause of the replacement of an instance that waits for a node.
 const NEVER_RAN: &str = "it had not started yet, and the spec has changed";
@@ -54,9 +55,7 @@ pub(super) struct Restart {
 impl Restart {
     /// Whether the guest that replaces the former one has not come up yet.
     pub(super) fn is_open(&self) -> bool {
-        self.last
-            .as_ref()
-            .is_some_and(|last| last.replaces.is_some())
+        restart::is_open(self.last.as_ref())
     }
 
     /// Whether a guest that another client has stopped is still going down, and is started again then.
@@ -82,18 +81,10 @@ impl Restart {
         if let Some(waiting) = waiting.filter(|_| block.power_state == PowerState::Running)
             && self.last.as_ref().and_then(|last| last.replaces.as_deref()) != Some(waiting.uid())
         {
-            self.last = Some(LastRestart {
-                request: request_of(self.last.as_ref()),
-                replaces: Some(waiting.uid().to_owned()),
-                cause: Some(NEVER_RAN.to_owned()),
-            });
+            let open = restart::open_for(self.last.as_ref(), waiting.uid(), NEVER_RAN);
+            self.last = Some(open);
         }
     }
-}
-
-/// The request that was carried out last; empty: none.
-fn request_of(last: Option<&LastRestart>) -> String {
-    last.map_or_else(String::new, |last| last.request.clone())
 }
 
 pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed) -> Restart {
@@ -104,7 +95,7 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
     }
     let instance = instance(machine, observed);
     let on = block.power_state == PowerState::Running;
-    if let Some(request) = machine.new_restart_request() {
+    if let Some(request) = restart::new_request(machine) {
         let replaces = match instance {
             Some(instance) => {
                 let stays_off = block.guest_shutdown_stops && instance.has_succeeded();
@@ -116,31 +107,16 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
                 .or_else(|| stays_off(machine, block, observed).then(String::new))
                 .filter(|_| on),
         };
-        let last = Some(LastRestart {
-            request,
-            replaces,
-            cause: None,
-        });
-        return Restart { last, action: None };
+        return begun(restart::open(request, replaces));
     }
-    let is_open = last.as_ref().is_some_and(|last| last.replaces.is_some());
+    let is_open = restart::is_open(last.as_ref());
     if let Some(eviction) = observed.eviction.as_ref().filter(|_| on && !is_open) {
-        let last = Some(LastRestart {
-            request: request_of(last.as_ref()),
-            replaces: Some(eviction.instance.clone()),
-            cause: Some(eviction.cause.clone()),
-        });
-        return Restart { last, action: None };
+        let (uid, cause) = (&eviction.instance, &eviction.cause);
+        return begun(restart::open_for(last.as_ref(), uid, cause));
     }
-    if let Some((instance, cause)) =
-        stopped(machine, block, observed).filter(|_| !is_open && !machine.is_paused())
-    {
-        let last = Some(LastRestart {
-            request: request_of(last.as_ref()),
-            replaces: Some(instance.map_or("", Instance::uid).to_owned()),
-            cause: Some(cause.to_owned()),
-        });
-        return Restart { last, action: None };
+    if let Some((instance, cause)) = stopped(machine, block, observed).filter(|_| !is_open) {
+        let uid = instance.map_or("", Instance::uid);
+        return begun(restart::open_for(last.as_ref(), uid, cause));
     }
     let Some(LastRestart {
         request,
@@ -178,6 +154,14 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
     Restart { last, action }
 }
 
+/// The status is written first.
+fn begun(open: LastRestart) -> Restart {
+    Restart {
+        last: Some(open),
+        action: None,
+    }
+}
+
 /// The Machine's own instance.
 pub(super) fn instance<'a>(machine: &Machine, observed: &'a Observed) -> Option<&'a Instance> {
     let vm = observed.vm.as_ref();
@@ -194,8 +178,7 @@ fn stopped<'a>(
     observed: &'a Observed,
 ) -> Option<(Option<&'a Instance>, &'static str)> {
     let instance = instance(machine, observed);
-    if has_deleted_instance(machine, block, observed)
-        && observed.on_foreign_stop == OnForeignStop::Restore
+    if has_deleted_instance(machine, block, observed) && observed.on_foreign_stop.restores(machine)
     {
         return Some((instance, STOPPED));
     }
@@ -214,7 +197,7 @@ fn stays_off(machine: &Machine, block: &Normalized, observed: &Observed) -> bool
     let strategy = observed.vm.as_ref().map(|vm| vm.spec.run_strategy.as_str());
     let is_off = match strategy {
         Some("RerunOnFailure") => block.guest_shutdown_stops,
-        Some("Halted") => true,
+        Some(HALTED) => true,
         _ => false,
     };
     is_off && machine.status.phase == Some(Phase::Stopped)

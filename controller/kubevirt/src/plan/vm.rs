@@ -7,7 +7,7 @@ use common::api::choice::PowerState;
 use common::api::normalized::Normalized;
 use common::names;
 use common::render::kubevirt::types::{self, Secret, Template};
-use common::render::kubevirt::{VirtualMachineInput, virtual_machine};
+use common::render::kubevirt::{HALTED, VirtualMachineInput, virtual_machine};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -25,9 +25,6 @@ use controller_core::objects::Meta as _;
 
 /// Pause before Secrets that could not be read are read again. No event reports that they can be read now.
 pub(super) const SECRETS_RETRY: Duration = Duration::from_secs(10);
-
-/// `runStrategy` of a VirtualMachine that is off.
-const HALTED: &str = "Halted";
 
 /// Outcome of planning the VirtualMachine and its Secret.
 #[derive(Debug, Default)]
@@ -157,7 +154,7 @@ pub(super) fn guest(
     if is_blocked || is_held {
         // The template cannot be updated now, but the power state can.
         let strategy = desired.spec.run_strategy;
-        let may_switch = strategy == "Halted" || !storage.holds_start;
+        let may_switch = strategy == HALTED || !storage.holds_start;
         // A stop of the user's after one of another client changes only the record.
         let is_ours = plans.foreign_stop.is_none();
         let differs = strategy != live.spec.run_strategy

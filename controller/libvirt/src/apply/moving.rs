@@ -6,13 +6,14 @@ use common::api::status::{LastMigration, MachineStatus};
 use controller_core::backend::Failed;
 use controller_core::client::Remedy;
 use controller_core::machine::Machine;
+use controller_core::migration::REFUSED;
 use controller_core::objects::Meta as _;
 use controller_core::writes::{Written, write_status_unless_changed};
 
 use super::applier::{Applier, REFRESH, missing};
 use super::on_host::act;
 use crate::access::{AccessError, Connection, Result};
-use crate::failure::{MOVE_REFUSED, failed};
+use crate::failure::failed;
 use crate::images::names::{is_attempt, is_attempt_of, marker};
 use crate::observe::networks_of;
 use crate::placement::{Candidate, best};
@@ -174,7 +175,7 @@ fn refused(failed: Failed) -> Failed {
 fn given_up(failed: Failed) -> Failed {
     Failed {
         remedy: Remedy::UserAction,
-        reason: Some(MOVE_REFUSED),
+        reason: Some(REFUSED),
         ..failed
     }
 }

@@ -11,6 +11,7 @@
 
 use common::api::choice::Choice as _;
 use common::names::CLOUD_INIT_DISK;
+use common::quantity::Bytes;
 use common::render::libvirt::image_header::{
     Backing, HEAD_BYTES, HeaderError, ImageHeader, Quoted, parse,
 };
@@ -21,6 +22,11 @@ use crate::parts::shell_word;
 
 /// Most files below an image. Each costs a read, and administrators have one or two.
 const CHAIN_MAX: usize = 8;
+
+/// What is said of an image that does not fit its disk; the rest of a sentence about the image.
+pub(crate) fn too_large(image: Bytes, disk: Bytes) -> String {
+    format!("is {image} large and the disk {disk}: make the disk at least as large as its image")
+}
 
 /// Fails unless the volume is an image of the format that the plan has, and every file below it is one of its pool.
 pub(crate) fn check_image(host: &mut dyn Connection, image: &PoolVolume) -> Result<()> {

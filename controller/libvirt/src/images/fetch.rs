@@ -9,6 +9,7 @@ use common::render::libvirt::image_header::{HEAD_BYTES, ImageHeader, parse};
 use common::render::libvirt::{VolumeSpec, volume_xml};
 use controller_core::preconditions::Effect;
 
+use super::check::too_large;
 use super::credentials::Credentials;
 use super::download::{Download, Source, open};
 use super::fetches::{FetchPermit, ImageUse};
@@ -185,10 +186,9 @@ fn check_header(head: &[u8], length: u64, made: ImageUse) -> Result<ImageHeader,
     let header = parse(head, length).and_then(ImageHeader::standalone);
     let header = header.map_err(|error| error.to_string())?;
     match made {
-        ImageUse::Disk(size) if header.virtual_size > size => Err(format!(
-            "is {} large and the disk {}: make the disk at least as large as its image",
+        ImageUse::Disk(size) if header.virtual_size > size => Err(too_large(
             Bytes::new(u128::from(header.virtual_size)),
-            Bytes::new(u128::from(size))
+            Bytes::new(u128::from(size)),
         )),
         ImageUse::Medium(most) if u128::from(header.virtual_size) > most => Err(format!(
             "is {} large, and a medium may be {}: use a smaller one",

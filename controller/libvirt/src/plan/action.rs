@@ -15,7 +15,11 @@ use controller_core::preconditions::Effect;
 use crate::access::{FirmwareState, VolumeKey};
 use crate::volume_effects::Removal;
 
-/// The actions for a Machine, in order, with the status to write.
+/// What to do about a Machine that is not under deletion.
+pub(crate) type Draft = controller_core::backend::Draft<Action>;
+
+/// The draft as the core carries it out.
+#[cfg(test)]
 pub(crate) type Plan = controller_core::plan::Plan<Action>;
 
 /// One action.
@@ -288,7 +292,7 @@ impl Act for Action {
         }
     }
 
-    fn is_power_action(&self) -> bool {
+    fn stops_or_resets(&self) -> bool {
         matches!(
             self,
             Self::SetMetadata(_) | Self::AskToStop { .. } | Self::Destroy | Self::Reset

@@ -4,80 +4,79 @@ use std::mem::take;
 use std::time::Duration;
 
 use common::api::normalized::Normalized;
+use common::api::status::MachineStatus;
 use common::render::libvirt::{Domain, DomainMetadata, VolumeRecord};
 use controller_core::addresses::address_conflict;
-use controller_core::conditions::{Fault, Outcome, not_normalized};
-use controller_core::machine::{Block, Machine};
+use controller_core::conditions::{Fault, Outcome};
+use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Refusal, Subject};
-use controller_core::reset::{is_final, reset};
+use controller_core::refusal::{Part, Reasons};
+use controller_core::reset::reset;
 
-use super::action::{Action, Plan};
-use super::desired::{Attachments, networks, render};
-use super::dhcp::reserve;
+use super::action::{Action, Draft};
+use super::definition::{Definition, definition};
+use super::desired::networks;
 use super::display::display;
 use super::hardware::hardware;
 use super::moving::{Move, moving};
 use super::other_hosts::conflict;
-use super::power::{Power, power, starts};
+use super::power::{Power, power};
 use super::release::{kept_volumes, releases};
 use super::room::room;
-use super::seed::seed;
 use super::status::{Findings, report};
 use super::steps::{SOON, Scope, Steps, finish};
-use super::volumes::{Volumes, volumes};
+use super::volumes::Volumes;
 use crate::failure::NO_ROOM;
 use crate::observed::{Binding, Guest, HostView, Observed, Password};
 use crate::placement::choose;
 
+/// Reasons of what a host refuses.
+const REASONS: Reasons = Reasons {
+    network: "NetworkFailed",
+    storage: "VolumeFailed",
+    guest: "VMFailed",
+    display: "DisplayFailed",
+};
+
 /// What to do about a Machine that is not under deletion.
 pub(crate) fn plan(
     machine: &Machine,
+    block: &Normalized,
     observed: &Observed,
     refusal: Option<&Refusal>,
     now: Now,
-) -> Plan {
-    let block = match &machine.block {
-        Block::Matching(block) => block,
-        Block::Missing | Block::Unreadable(_) | Block::Stale => {
-            let findings = Findings {
-                unfit: Some(not_normalized(machine)),
-                ..Findings::default()
-            };
-            return report(machine, observed, now, &findings, vec![]);
-        }
-    };
+) -> Draft {
     let findings = Findings {
         block: Some(block),
-        paused: machine.is_paused(),
         ..Findings::default()
     };
+    let only = |findings: &Findings<'_>| only_report(machine, observed, now, findings);
     match &observed.binding {
+        // The status of a Machine that is bound now is written by the binding.
+        Binding::Unbound(_) if machine.is_paused() => only(&findings),
         Binding::Unbound(hosts) => {
-            if findings.paused {
-                return report(machine, observed, now, &findings, vec![]);
-            }
             if let Some(hold) = &observed.hold {
                 let findings = Findings {
                     guest: hold.clone().into(),
                     ..findings
                 };
-                return report(machine, observed, now, &findings, vec![]);
+                return only(&findings);
             }
             match choose(machine.namespace(), block, &observed.networks, hosts) {
-                Ok(host) => Plan {
+                Ok(host) => Draft {
                     actions: vec![Action::Bind {
                         host: host.to_owned(),
                     }],
                     requeue_after: Some(Duration::ZERO),
-                    ..Plan::default()
+                    ..Draft::default()
                 },
                 Err(why) => {
                     let findings = Findings {
                         guest: Fault::new("NoHostFits", why).into(),
                         ..findings
                     };
-                    report(machine, observed, now, &findings, vec![])
+                    only(&findings)
                 }
             }
         }
@@ -91,7 +90,7 @@ pub(crate) fn plan(
                 )),
                 ..findings
             };
-            report(machine, observed, now, &findings, vec![])
+            only(&findings)
         }
         Binding::Unreachable { host, why } => {
             let findings = Findings {
@@ -103,10 +102,10 @@ pub(crate) fn plan(
                 )),
                 ..findings
             };
-            report(machine, observed, now, &findings, vec![])
+            only(&findings)
         }
         Binding::Bound(view) => match moving(machine, block, observed, view, refusal) {
-            Move::Only(plan) => *plan,
+            Move::Only(draft) => *draft,
             Move::None(last) => {
                 let findings = Findings {
                     migration: last,
@@ -118,6 +117,28 @@ pub(crate) fn plan(
     }
 }
 
+/// The status of a Machine without a block to act on.
+pub(crate) fn report_unfit(
+    machine: &Machine,
+    observed: &Observed,
+    unfit: Fault,
+    now: Now,
+) -> MachineStatus {
+    let findings = Findings {
+        unfit: Some(unfit),
+        ..Findings::default()
+    };
+    report(machine, observed, now, &findings)
+}
+
+/// Nothing but the status.
+fn only_report(machine: &Machine, observed: &Observed, now: Now, findings: &Findings<'_>) -> Draft {
+    Draft {
+        status: Some(report(machine, observed, now, findings)),
+        ..Draft::default()
+    }
+}
+
 fn on<'a>(
     machine: &Machine,
     block: &'a Normalized,
@@ -126,7 +147,7 @@ fn on<'a>(
     mut findings: Findings<'a>,
     refusal: Option<&Refusal>,
     now: Now,
-) -> Plan {
+) -> Draft {
     findings.maintenance = view.spec.maintenance == Some(true);
     let guest = view.guest.as_ref();
     findings.kept_volumes = kept_volumes(machine, block, view);
@@ -137,7 +158,7 @@ fn on<'a>(
     findings.add_lack(hardware.as_ref().err(), guest);
     if guest.is_some_and(|guest| !guest.belongs_to(machine)) {
         findings.guest = name_conflict(&view.host).into();
-        return report(machine, observed, now, &findings, vec![]);
+        return only_report(machine, observed, now, &findings);
     }
     let conflict = conflict(machine, observed, view);
     let scope = Scope::of(&findings, conflict.is_some());
@@ -149,41 +170,23 @@ fn on<'a>(
         let releases = releases(machine, block, view, &observed.kept_of_former, false);
         let mut actions = releases.into_actions();
         actions.retain(|_| scope == Scope::All);
-        return report(machine, observed, now, &findings, actions);
-    }
-    let mut volumes = volumes(machine, block, view, observed.hold.is_some(), now);
-    findings.no_room = findings.no_room.or_else(|| volumes.no_room.clone());
-    let seed = seed(machine, block, view, observed, now);
-    let lacks_other_parts = hardware.is_err()
-        || findings.network.fault.is_some()
-        || (seed.fault.is_some() && seed.desired.is_none());
-    volumes.withhold(lacks_other_parts);
-    let held = lacks_other_parts || volumes.outcome.fault.is_some() || volumes.import.is_some();
-    // The faults found from here on are reported and block no action.
-    findings.network.record_first(network_fault(view));
-    findings.guest.record_first(seed.fault);
-    let (seed, writes_seed) = (seed.desired, seed.action);
-    let hardware = hardware.as_ref().ok().filter(|_| !held);
-    let context = (observed.on_foreign_stop, now);
-    let mut desired = hardware.map(|hardware| {
-        let attachments = Attachments {
-            volumes: &volumes,
-            networks: &attached,
-            hardware,
-            seed: seed.as_ref(),
-            starts: guest.is_some_and(|guest| starts(machine, block, guest, context)),
+        return Draft {
+            actions,
+            ..only_report(machine, observed, now, &findings)
         };
-        render(machine, block, observed, view, &attachments)
-    });
-    let reservations = desired.as_mut().and_then(|desired| {
-        let (identity, held) = (machine.identity(&observed.cluster), &machine.addresses);
-        reserve(&identity, held, desired, view, &mut findings.network)
-    });
+    }
+    let parts = (&attached, &hardware);
+    let definition = definition(machine, block, observed, view, parts, now, &mut findings);
+    let Definition {
+        domain: desired,
+        mut volumes,
+        writes_seed,
+        reservations,
+    } = definition;
     let mut steps = Steps::default();
     steps.actions.extend(volumes.actions.iter().cloned());
     steps.actions.extend(volumes.answer_to_recreation(machine));
-    // Each seed is a volume of its own: none is written before the domain can be defined with it.
-    steps.actions.extend(writes_seed.filter(|_| !held));
+    steps.actions.extend(writes_seed);
     let is_refused = refusal.is_some_and(|refusal| refusal.subject == Subject::Guest);
     let running = guest.and_then(|guest| guest.running.as_ref());
     if let Some((desired, running)) = desired.as_ref().zip(running) {
@@ -205,6 +208,7 @@ fn on<'a>(
         let is_written = observed.hold.is_none() && scope == Scope::All;
         let written = desired.as_ref().filter(|_| is_written);
         let recorded = recorded(written, guest, view);
+        let context = (observed.on_foreign_stop, now);
         let power = power(machine, block, guest, &recorded, context);
         findings.add_power(&power, &view.host);
         reset = findings.add_reset(&power, machine, guest, refusal);
@@ -321,21 +325,20 @@ fn name_conflict(host: &str) -> Fault {
 /// Adds an action that was refused to the part that it was about. A Machine that has a domain keeps what it has if a pool
 /// has no room.
 fn add_refusal(findings: &mut Findings<'_>, refusal: &Refusal, has_domain: bool) {
-    let (outcome, reason) = match refusal.subject {
-        Subject::Display => return findings.display.refused(refusal),
-        Subject::Network => (&mut findings.network, "NetworkFailed"),
-        Subject::Storage => (&mut findings.storage, "VolumeFailed"),
-        // In their own parts of the status.
-        Subject::Migration => return,
-        Subject::Reset if is_final(refusal) => return,
-        Subject::Machine | Subject::Guest | Subject::Reset => (&mut findings.guest, "VMFailed"),
+    let Some((part, fault)) = REASONS.fault(refusal) else {
+        return;
     };
-    let fault = Fault::new(refusal.reason.unwrap_or(reason), refusal.message.clone());
-    if refusal.reason == Some(NO_ROOM) && has_domain {
-        findings.no_room.get_or_insert(fault);
-    } else {
-        outcome.record_first(fault);
-    }
+    let outcome = match part {
+        Part::Display => return findings.display.refused(&fault),
+        Part::Network | Part::Storage | Part::Guest if has_domain && fault.reason() == NO_ROOM => {
+            findings.no_room.get_or_insert(fault);
+            return;
+        }
+        Part::Network => &mut findings.network,
+        Part::Storage => &mut findings.storage,
+        Part::Guest => &mut findings.guest,
+    };
+    outcome.record_first(fault);
 }
 
 /// Whether a part could not be read.
@@ -344,15 +347,6 @@ fn is_partial(observed: &Observed, view: &HostView) -> bool {
         || !view.network_faults.is_empty()
         || observed.contents.is_err()
         || matches!(observed.password, Password::Unreadable(_))
-}
-
-/// The networks of the running guest that cannot be read. Only its addresses need them: it can be stopped.
-fn network_fault(view: &HostView) -> Option<Fault> {
-    (!view.network_faults.is_empty()).then(|| {
-        let faults = view.network_faults.join("; ");
-        let message = format!("on LibvirtHost '{}' {faults}", view.host);
-        Fault::new("NetworkFailed", message)
-    })
 }
 
 fn failed(host: &str) -> Fault {

@@ -10,7 +10,6 @@ use common::render::libvirt::{AppliedPassword, Difference, Screen};
 use controller_core::conditions::{Fault, Verdict};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
-use controller_core::plan::Refusal;
 use controller_core::secrets::DISPLAY_PASSWORD;
 
 use super::action::{Action, DisplayPassword};
@@ -41,10 +40,9 @@ pub(super) struct DisplayReport {
 
 impl DisplayReport {
     /// The password was not set: the screen stays locked, or keeps the password that it had.
-    pub(super) fn refused(&mut self, refusal: &Refusal) {
-        let message = format!("the password was not set: {}", refusal.message);
-        let reason = refusal.reason.unwrap_or("DisplayFailed");
-        self.ready = Some(("False", Fault::new(reason, message)));
+    pub(super) fn refused(&mut self, fault: &Fault) {
+        let message = format!("the password was not set: {}", fault.message());
+        self.ready = Some(("False", Fault::new(fault.reason(), message)));
     }
 }
 

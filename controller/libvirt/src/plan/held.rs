@@ -5,33 +5,33 @@ use std::time::Duration;
 use common::names;
 use controller_core::backend::Act as _;
 
-use super::action::{Action, Plan};
+use super::action::{Action, Draft};
 
 /// Shortest time until the next pass.
 const RECHECK_PAUSE: Duration = Duration::from_secs(5);
 
 /// The actions that need no more vCPUs, memory or storage: those that start, stop or reset the guest as it is defined, fetch
 /// an image, or delete a kept disk.
-pub(crate) fn without_growth(plan: Plan) -> Plan {
-    let mut actions = plan.actions;
+pub(crate) fn without_growth(draft: Draft) -> Draft {
+    let mut actions = draft.actions;
     let planned = actions.len();
     actions.retain(is_free);
     // The next look that was planned after actions which are not carried out would find nothing new. Whatever makes room
     // triggers a pass.
     let is_whole = actions.len() == planned;
-    let requeue_after = plan
+    let requeue_after = draft
         .requeue_after
         .filter(|_| is_whole || !actions.is_empty())
         .map(|pause| pause.max(RECHECK_PAUSE));
-    Plan {
+    Draft {
         actions,
         requeue_after,
-        ..plan
+        ..draft
     }
 }
 
 fn is_free(action: &Action) -> bool {
-    // A refused action may be one that the start needs, so `is_power_action` leaves it out.
+    // The guest starts as it is defined.
     let is_start = matches!(action, Action::Start { .. });
     let makes_room = matches!(action, Action::DeleteVolume(_) | Action::ReleaseKept(_));
     // An image counts in no quota, and the guest is not started before the medium of a drive is there.
@@ -39,7 +39,7 @@ fn is_free(action: &Action) -> bool {
     // State is discarded by a definition, which is not written.
     let is_answer = matches!(action, Action::RemoveAnnotation(name)
         if *name != names::ANNOTATION_DISCARD_STATE);
-    action.is_power_action() || is_start || makes_room || is_fetch || is_answer
+    action.stops_or_resets() || is_start || makes_room || is_fetch || is_answer
 }
 
 #[cfg(test)]

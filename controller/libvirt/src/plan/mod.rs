@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            ┌─ deleted ───────▶ guest off → definition gone → volumes by policy → seed → finalizer
-//! Machine ───┼─ not to act on ─▶ status alone (no block, paused, host unreachable or in maintenance)
+//! Machine ───┼─ not to act on ─▶ status alone (no block, host unreachable or in maintenance)
 //!            ├─ unbound ───────▶ bind it to a host, and nothing else
 //!            ├─ moved ─────────▶ leave the host that it was on, and nothing else
 //!            └─ else ──────────▶ images → volumes → seed → definition → devices → power → status
@@ -13,6 +13,7 @@
 
 pub(crate) mod action;
 pub(crate) mod create;
+mod definition;
 pub(crate) mod delete;
 mod desired;
 mod dhcp;

@@ -14,20 +14,19 @@ use std::time::Duration;
 use common::api::choice::{MigrationResult, PowerState};
 use common::api::normalized::{Normalized, NormalizedDisk};
 use common::api::status::LastMigration;
-use common::bounds::TEXT_MAX;
 use common::names;
 use common::rules::{check_labels_of_policies, check_shared_storage, obstacle_to_move};
 use controller_core::machine::Machine;
+use controller_core::migration::{Request, ended, refused};
 use controller_core::objects::Meta as _;
-use controller_core::plan::{Refusal, Subject};
+use controller_core::plan::Refusal;
 
-use super::action::{Action, MovedVolume, Plan};
+use super::action::{Action, Draft, MovedVolume};
 use super::delete::console_log;
 use super::disks::{existing, has_disk, name_of};
 use super::other_hosts::conflict;
 use super::volumes::has_reported;
 use crate::access::State;
-use crate::failure::MOVE_REFUSED;
 use crate::observed::{HostView, Observed};
 use crate::offers::storage;
 use crate::placement::{Candidate, best};
@@ -40,7 +39,7 @@ pub(super) enum Move {
     /// The Machine is handled as any other; the last move for the status.
     None(Option<LastMigration>),
     /// Nothing but this: the Machine is between two hosts.
-    Only(Box<Plan>),
+    Only(Box<Draft>),
 }
 
 /// What to do about a move that is requested or under way. `view`: the host that shows the domain, else the one that the
@@ -53,17 +52,11 @@ pub(super) fn moving(
     refusal: Option<&Refusal>,
 ) -> Move {
     let last = machine.status.last_migration.clone();
-    if machine.is_paused() {
-        return Move::None(last);
-    }
-    let is_final =
-        |it: &&Refusal| it.subject == Subject::Migration && it.reason == Some(MOVE_REFUSED);
-    let refused = refusal.filter(is_final).map(|it| it.message.clone());
-    if let Some(open) = last.clone().filter(|_| machine.leaves_host().is_some()) {
-        return under_way(machine, block, observed, view, open, refused);
-    }
-    let Some(request) = machine.new_migration_request() else {
-        return Move::None(last);
+    let refused = refused(refusal);
+    let open = match Request::of(machine) {
+        Request::None => return Move::None(last),
+        Request::New(open) => open,
+        Request::Open(open) => return under_way(machine, block, observed, view, open, refused),
     };
     let guest = view.guest.as_ref();
     let goes_down =
@@ -72,11 +65,6 @@ pub(super) fn moving(
         // Requested together with the stop.
         return Move::None(last);
     }
-    let open = LastMigration {
-        request,
-        node: machine.migration_target().map(ToOwned::to_owned),
-        ..LastMigration::default()
-    };
     let target = refused.map_or_else(
         || target(machine, block, observed, view, open.node.as_deref()),
         Err,
@@ -106,10 +94,10 @@ pub(super) fn moving(
 
 /// Nothing but these actions, and the next pass after this time.
 fn only(actions: Vec<Action>, requeue_after: Duration) -> Move {
-    Move::Only(Box::new(Plan {
+    Move::Only(Box::new(Draft {
         actions,
         requeue_after: Some(requeue_after),
-        ..Plan::default()
+        ..Draft::default()
     }))
 }
 
@@ -290,13 +278,4 @@ fn volumes(
         })
     };
     block.disks.iter().map(volume).collect()
-}
-
-fn ended(last: LastMigration, result: MigrationResult, message: &str) -> LastMigration {
-    LastMigration {
-        from: None,
-        result: Some(result),
-        message: Some(message.chars().take(TEXT_MAX).collect()),
-        ..last
-    }
 }

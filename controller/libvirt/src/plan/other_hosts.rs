@@ -90,7 +90,7 @@ impl Steps {
     pub(super) fn keep_permitted(&mut self, block: &Normalized, guest: Option<&Guest>) {
         let stops = block.power_state == PowerState::Stopped;
         let actions = &mut self.actions;
-        actions.retain(|action| stops && action.is_power_action() && *action != Action::Reset);
+        actions.retain(|action| stops && action.stops_or_resets() && *action != Action::Reset);
         let mut records = actions.iter();
         if !records.any(|action| matches!(action, Action::SetMetadata(_))) {
             actions.extend(guest.and_then(record_of_migration));

@@ -24,6 +24,7 @@ use controller_core::conditions::Fault;
 use controller_core::foreign_stop::OnForeignStop;
 use controller_core::machine::Machine;
 use controller_core::plan::Now;
+use controller_core::restart::{self, answered};
 
 /// How long a guest may take to shut down before it is switched off, if its block does not say so, as blocks of
 /// earlier releases.
@@ -64,7 +65,7 @@ pub(super) fn power(
     let last = machine.status.last_restart.clone();
     let switch = Switch {
         on: block.power_state == PowerState::Running,
-        new_request: machine.new_restart_request(),
+        new_request: restart::new_request(machine),
         guest,
         metadata,
         keeps_efi: block.firmware.persistent != Some(false),
@@ -212,7 +213,7 @@ impl Switch<'_> {
         if request.is_none() || last == request.as_ref() {
             power.actions.push(self.record(None));
         } else {
-            power.last = request.map(done);
+            power.last = request.map(answered);
             power.requeue_after = Some(Duration::ZERO);
         }
         power
@@ -230,7 +231,7 @@ impl Switch<'_> {
                 power.actions.push(self.begin(IntentKind::Stop, None));
             }
             power.stays_off = stays_off;
-            power.last = self.new_request.map(done).or(power.last);
+            power.last = self.new_request.map(answered).or(power.last);
             return power;
         }
         match kind {
@@ -252,7 +253,7 @@ impl Switch<'_> {
         }
         if !power.restarts {
             // A request that came meanwhile is met by this start.
-            power.last = self.new_request.map(done).or(power.last);
+            power.last = self.new_request.map(answered).or(power.last);
         }
         power.actions.push(Action::Start {
             reset_nvram: self.metadata.reset_nvram || !self.keeps_efi,
@@ -267,14 +268,6 @@ fn failed_at(machine: &Machine) -> Option<&str> {
     let mut conditions = machine.status.conditions.iter();
     let reported = conditions.find(|it| it.kind == "VirtualMachineReady")?;
     (reported.reason == "VMFailed").then_some(reported.last_transition_time.as_str())
-}
-
-fn done(request: String) -> LastRestart {
-    LastRestart {
-        request,
-        cause: None,
-        replaces: None,
-    }
 }
 
 /// How long the guest of a block may take to shut down before it is switched off.

@@ -9,7 +9,7 @@ use common::api::status::{
 use common::render::libvirt::{Difference, Domain, domain_name};
 use common::rules::update::pending_action;
 
-use super::action::{Action, Plan};
+use super::action::Action;
 use super::display::{DisplayPlan, DisplayReport};
 use crate::access::State;
 use crate::observed::{Binding, Guest, HostView, Observed};
@@ -23,11 +23,9 @@ use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
 use controller_core::ready::{ReadyInputs, last_known, readiness_probe_fails, restarting};
-use controller_core::status::plan_with_status;
 
 /// Findings of the plan.
 #[derive(Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Findings<'a> {
     pub(super) block: Option<&'a Normalized>,
     /// Why there is no block to act on.
@@ -63,7 +61,6 @@ pub(super) struct Findings<'a> {
     pub(super) stays_off: bool,
     /// That another client has switched the guest off.
     pub(super) foreign_stop: Option<Fault>,
-    pub(super) paused: bool,
     pub(super) maintenance: bool,
 }
 
@@ -81,14 +78,13 @@ impl Findings<'_> {
     }
 }
 
-/// The plan with its status.
+/// The status that reports these findings.
 pub(super) fn report(
     machine: &Machine,
     observed: &Observed,
     now: Now,
     findings: &Findings<'_>,
-    actions: Vec<Action>,
-) -> Plan {
+) -> MachineStatus {
     let old = &machine.status;
     let mut conditions = Conditions::new(machine, now);
     if let Some(fault) = &findings.unfit {
@@ -99,12 +95,9 @@ pub(super) fn report(
         conditions.set("Normalized", "True", &verdict);
     }
     if let Some(unknown) = &findings.unknown {
-        let status = last_known(machine, conditions, unknown);
-        return plan_with_status(machine, now, status, actions);
+        return last_known(machine, conditions, unknown);
     }
-    if findings.paused {
-        conditions.set("Paused", "True", &paused());
-    }
+    conditions.set_paused();
     let view = match &observed.binding {
         Binding::Bound(view) => Some(&**view),
         Binding::Unbound(_) | Binding::Unregistered { .. } | Binding::Unreachable { .. } => None,
@@ -136,7 +129,7 @@ pub(super) fn report(
     let display = findings.display.ready.as_ref();
     conditions.set_if("DisplayReady", display);
     let readiness = view.and_then(|view| view.readiness.as_ref());
-    let ready = ready(findings, guest, phase, &machine_ready, readiness);
+    let ready = ready(machine, findings, guest, phase, &machine_ready, readiness);
     conditions.set("Ready", ready.0, &ready.1);
     let running = guest.and_then(|guest| guest.running.as_ref());
     let (network_interfaces, ip_addresses) = view
@@ -151,7 +144,7 @@ pub(super) fn report(
         .filter(|migration| migration.from.is_some() && migration.result.is_none())
         .and_then(|migration| migration.node.clone());
     let name = || domain_name(machine.namespace(), machine.name(), machine.uid());
-    let status = MachineStatus {
+    MachineStatus {
         phase: Some(phase),
         conditions: conditions.list,
         observed_generation: machine.generation(),
@@ -179,8 +172,7 @@ pub(super) fn report(
         last_migration: migration,
         last_reset: findings.reset.clone(),
         ..MachineStatus::default()
-    };
-    plan_with_status(machine, now, status, actions)
+    }
 }
 
 /// The changes that the guest has after its next restart, as a condition.
@@ -277,10 +269,11 @@ fn virtual_machine(findings: &Findings<'_>, guest: Option<&Guest>) -> Verdict {
 }
 
 fn ready(
+    machine: &Machine,
     findings: &Findings<'_>,
     guest: Option<&Guest>,
     phase: Phase,
-    machine: &Verdict,
+    machine_ready: &Verdict,
     readiness: Option<&Readiness>,
 ) -> Verdict {
     let is_to_run = findings
@@ -292,7 +285,7 @@ fn ready(
         Some(State::ShutOff | State::Crashed) => is_to_run && !findings.stays_off,
         Some(_) => !is_to_run,
     };
-    let left_alone = if findings.paused {
+    let left_alone = if machine.is_paused() {
         Some(paused())
     } else {
         findings.maintenance.then(in_maintenance)
@@ -308,7 +301,7 @@ fn ready(
         storage: findings.storage.fault.as_ref(),
         network: findings.network.fault.as_ref(),
         import: findings.import.as_ref().filter(|_| guest.is_none()),
-        guest: (machine.0 == "False" && !findings.paused).then_some(&machine.1),
+        guest: (machine_ready.0 == "False").then_some(&machine_ready.1),
         restart: (findings.restarts && is_to_run).then(|| restarting(None)),
         guest_paused: (phase == Phase::Running && state == Some(State::Paused)).then(|| {
             let message = "the guest is paused on its host: resume it there (virsh resume)";
@@ -319,7 +312,7 @@ fn ready(
         probe: unready.map(|shown| readiness_probe_fails(&shown.why)),
         ..ReadyInputs::default()
     };
-    ready.verdict(phase)
+    ready.verdict(machine, phase)
 }
 
 fn in_maintenance() -> Fault {

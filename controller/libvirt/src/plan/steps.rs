@@ -8,7 +8,7 @@ use common::render::libvirt::{Difference, Domain, LiveUpdate};
 use controller_core::machine::Machine;
 use controller_core::plan::Now;
 
-use super::action::{Action, Plan};
+use super::action::{Action, Draft};
 use super::power::Power;
 use super::status::{Findings, report};
 use crate::observed::{Guest, Observed};
@@ -24,14 +24,14 @@ pub(super) enum Scope {
     All,
     /// A stop that is desired: the guest may run on another host.
     Stop,
-    /// None: the Machine is paused, or its host in maintenance.
+    /// None: the host is in maintenance.
     Nothing,
 }
 
 impl Scope {
     /// `has_conflict`: whether the guest may run on another host.
     pub(super) fn of(findings: &Findings<'_>, has_conflict: bool) -> Self {
-        if findings.paused || findings.maintenance {
+        if findings.maintenance {
             Self::Nothing
         } else if has_conflict {
             Self::Stop
@@ -41,7 +41,7 @@ impl Scope {
     }
 }
 
-/// The plan of those steps that the scope permits.
+/// The draft of those steps that the scope permits.
 pub(super) fn finish(
     machine: &Machine,
     (block, guest): (&Normalized, Option<&Guest>),
@@ -49,7 +49,7 @@ pub(super) fn finish(
     now: Now,
     mut findings: Findings<'_>,
     (mut steps, scope): (Steps, Scope),
-) -> Plan {
+) -> Draft {
     if scope != Scope::All {
         (findings.restart, findings.reset, findings.restarts) = (None, None, false);
     }
@@ -62,9 +62,11 @@ pub(super) fn finish(
         }
     }
     steps.keep_off(machine);
-    let mut plan = report(machine, observed, now, &findings, steps.actions);
-    plan.requeue_after = plan.requeue_after.or(steps.requeue_after);
-    plan
+    Draft {
+        actions: steps.actions,
+        status: Some(report(machine, observed, now, &findings)),
+        requeue_after: steps.requeue_after,
+    }
 }
 
 /// The actions, and when to observe their result.

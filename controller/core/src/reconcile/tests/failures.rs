@@ -15,7 +15,7 @@ async fn a_failure_with_a_reason_is_reported_at_once() {
         ..create(Some(Remedy::Retry))
     };
     let harness = Harness::new(Scripted::with(vec![fails, SWITCH]), LeaseGuard::Always);
-    assert_eq!(harness.pass().await, ["observe", "create", "switch on"]);
+    assert_eq!(harness.pass().await, ["observe", "create", "switch off"]);
     assert_eq!(messages(&harness.sent()), ["the quota is used up"]);
 }
 
@@ -30,7 +30,7 @@ async fn a_switch_that_fails_is_reported() {
         let mut harness = Harness::new(Scripted::with(steps), LeaseGuard::Always);
         annotate(&mut harness.machine, ANNOTATION_RESET_REQUESTED, "hangs");
         // The scripted plan has the same steps again, of which only the switch is carried out.
-        assert_eq!(harness.pass().await, ["observe", "create", "switch on"]);
+        assert_eq!(harness.pass().await, ["observe", "create", "switch off"]);
         let sent = harness.sent();
         assert_eq!(messages(&sent), ["the quota is used up"]);
         // A reset would be a later action.

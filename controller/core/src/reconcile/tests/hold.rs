@@ -57,7 +57,7 @@ async fn the_backend_of_a_machine_that_would_grow_beyond_the_quota_receives_held
     let mut harness = Harness::new(Scripted::with(steps), LeaseGuard::Always);
     set_quota(&harness, 2);
     harness.machine.status.phase = Some(common::api::choice::Phase::Running);
-    assert_eq!(harness.pass().await, ["observe", "create", "switch on"]);
+    assert_eq!(harness.pass().await, ["observe", "create", "switch off"]);
 
     let mut grown = fixtures::block();
     grown.cpu.cores = 4;
@@ -66,7 +66,7 @@ async fn the_backend_of_a_machine_that_would_grow_beyond_the_quota_receives_held
     harness.machine = fixtures::machine(grown);
     harness.machine.status = status;
     harness.machine.metadata.finalizers = finalizers;
-    assert_eq!(harness.pass().await, ["observe", "switch on"]);
+    assert_eq!(harness.pass().await, ["observe", "switch off"]);
     let sent = harness.sent();
     assert_eq!(scheduled(&sent), Some(held()));
     let (_, body) = &sent[0];
@@ -77,5 +77,5 @@ async fn the_backend_of_a_machine_that_would_grow_beyond_the_quota_receives_held
     assert_eq!(harness.sent(), [], "the status is written once");
 
     set_quota(&harness, 4);
-    assert_eq!(harness.pass().await, ["observe", "create", "switch on"]);
+    assert_eq!(harness.pass().await, ["observe", "create", "switch off"]);
 }

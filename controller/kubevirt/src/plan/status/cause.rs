@@ -16,6 +16,7 @@ use super::live::LiveGuest;
 use crate::objects::{ForeignCondition, StartFailure, VirtualMachine, find_condition};
 use crate::plan::observed::PodWarning;
 use common::api::normalized::Normalized;
+use common::render::kubevirt::HALTED;
 use controller_core::conditions::Fault;
 
 /// Values of `printableStatus` that do not end by waiting.
@@ -63,7 +64,7 @@ pub(super) fn fault(
         return cause.map(|it| failed(&format!("KubeVirt reports {}", quoted(it)), ""));
     }
     // The user switched it off: nothing is to start.
-    let cause = cause.filter(|_| live.strategy != "Halted");
+    let cause = cause.filter(|_| live.strategy != HALTED);
     match cause {
         Some(it) => {
             let texts = [printable_status, quoted(it)];
@@ -76,7 +77,7 @@ pub(super) fn fault(
         }
         None => live
             .pod_warning
-            .filter(|_| live.strategy != "Halted")
+            .filter(|_| live.strategy != HALTED)
             .map(not_started),
     }
 }

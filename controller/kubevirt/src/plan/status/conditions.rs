@@ -64,7 +64,7 @@ pub(super) fn virtual_machine(inputs: &StatusInputs<'_>, live: &LiveGuest<'_>) -
                     "no VirtualMachine yet: its storage or network is not ready",
                 ),
             ),
-            None if inputs.makes_vm => ("True", created()),
+            None if live.is_created => ("True", created()),
             None => ("False", Fault::new("VMFailed", "no VirtualMachine yet")),
         };
     };
@@ -160,6 +160,7 @@ fn created() -> Fault {
 }
 
 pub(super) fn ready(
+    machine: &Machine,
     inputs: &StatusInputs<'_>,
     live: &LiveGuest<'_>,
     phase: Phase,
@@ -171,7 +172,7 @@ pub(super) fn ready(
         .is_some_and(|block| block.power_state == PowerState::Running);
     // On storage that binds to the first consumer, the VirtualMachine exists before its images are imported.
     let awaits_import = live.vm.is_none() || (is_to_run && !has_guest);
-    let vm_fails = virtual_machine.0 == "False" && !inputs.paused && !has_guest;
+    let vm_fails = virtual_machine.0 == "False" && !has_guest;
     let restart = inputs.restart.as_ref();
     let restart = restart.filter(|restart| is_to_run && restart.replaces.is_some());
     let status = live.vm.map_or("", |vm| vm.status.printable_status.as_str());
@@ -190,7 +191,7 @@ pub(super) fn ready(
             let message = "the guest is paused in KubeVirt: unpause it with virtctl";
             Fault::new("GuestPaused", message)
         }),
-        left_alone: (inputs.paused && live.differs_from(is_to_run)).then(paused),
+        left_alone: (machine.is_paused() && live.differs_from(is_to_run)).then(paused),
         is_to_run,
         // KubeVirt reports `Terminating` while somebody deletes the VirtualMachine.
         is_stopping: matches!(status, "Stopping" | "Terminating"),
@@ -200,7 +201,7 @@ pub(super) fn ready(
         is_starting: is_to_run && live.strategy == "Always",
         waits_for: (has_no_guest_yet && !inputs.pending.is_empty()).then(|| unbound(inputs)),
     };
-    ready.verdict(phase)
+    ready.verdict(machine, phase)
 }
 
 /// Why the state of the guest is unknown. `status`: KubeVirt's printable status; `is_unclear`: this release does not know it.

@@ -28,9 +28,6 @@ pub(crate) struct StatusInputs<'a> {
     pub(crate) pending: Vec<String>,
     /// Volumes that do not have their size yet.
     pub(crate) sizes: Sizes,
-    /// Whether this plan makes the VirtualMachine.
-    pub(crate) makes_vm: bool,
-    pub(crate) paused: bool,
     /// Set while another client has stopped the guest.
     pub(crate) foreign_stop: Option<Fault>,
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use common::api::choice::Phase;
 use common::api::normalized::Normalized;
 use common::api::status::{GuestOs, InterfaceStatus, MachineStatus, VolumeStatus};
-use common::render::kubevirt::{PRINTABLE_STATUSES, Volume, volumes as render};
+use common::render::kubevirt::{HALTED, PRINTABLE_STATUSES, Volume, volumes as render};
 
 use super::cause;
 use super::inputs::StatusInputs;
@@ -24,6 +24,8 @@ use controller_core::objects::Meta as _;
 /// The VirtualMachine and instance of the Machine.
 pub(super) struct LiveGuest<'a> {
     pub(super) vm: Option<&'a VirtualMachine>,
+    /// Whether this plan makes the VirtualMachine.
+    pub(super) is_created: bool,
     /// The VirtualMachine's `runStrategy` after this plan.
     pub(super) strategy: &'a str,
     pub(super) instance: Option<&'a Instance>,
@@ -43,8 +45,10 @@ impl<'a> LiveGuest<'a> {
         });
         let ours = vm.filter(|vm| vm.belongs_to(machine.name(), machine.uid()));
         let instance = observed.instance.as_deref();
+        let creates = |action: &Action| matches!(action, Action::CreateVm(_));
         Self {
             vm: ours,
+            is_created: actions.iter().any(creates),
             strategy: set.unwrap_or(vm.map_or("", |vm| &vm.spec.run_strategy)),
             instance: instance
                 .filter(|instance| instance.machine() == Some(machine.name()))
@@ -57,7 +61,7 @@ impl<'a> LiveGuest<'a> {
     /// Whether the Machine has no VirtualMachine, or one that is on although the Machine is to be off, or the other
     /// way round.
     pub(super) fn differs_from(&self, running: bool) -> bool {
-        self.vm.is_none() || (self.strategy != "Halted") != running
+        self.vm.is_none() || (self.strategy != HALTED) != running
     }
 
     /// The guest, unless it has ended.
@@ -263,7 +267,7 @@ pub(super) fn phase(machine: &Machine, inputs: &StatusInputs<'_>, live: &LiveGue
         let faults = [&inputs.network, &inputs.storage, &inputs.guest];
         return match inputs.block {
             None => Phase::Pending,
-            Some(_) if inputs.paused && !inputs.makes_vm => Phase::Pending,
+            Some(_) if machine.is_paused() => Phase::Pending,
             Some(_) if faults.iter().any(|outcome| outcome.fault.is_some()) => Phase::Failed,
             Some(_) => Phase::Creating,
         };
@@ -293,8 +297,8 @@ fn stopped(live: &LiveGuest<'_>, last: Phase) -> Phase {
     let instance = live.instance;
     let ended = instance.is_none_or(|instance| instance.status.phase == "Succeeded");
     match live.strategy {
-        "Halted" if instance.is_none() => Phase::Stopped,
-        "Halted" => last,
+        HALTED if instance.is_none() => Phase::Stopped,
+        HALTED => last,
         // The guest shut itself down and stays off.
         "RerunOnFailure" if ended && matches!(last, Phase::Running | Phase::Stopped) => {
             Phase::Stopped

@@ -18,26 +18,25 @@ use self::conditions::{migration_required, ready, restart_required, storage, vir
 use self::inputs::StatusInputs;
 use self::live::{LiveGuest, phase, volumes};
 use self::mirrored::mirrored;
-use super::action::{Action, Plan};
+use super::action::Action;
 use super::guest_size;
 use super::observed::Observed;
 use super::pending::{Guest, pending};
 use crate::objects::find_condition;
-use controller_core::conditions::{Conditions, agent_connected, network, normalized, paused};
+use controller_core::conditions::{Conditions, agent_connected, network, normalized};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
-use controller_core::status::plan_with_status;
 
-/// Adds the status to a plan with these actions.
+/// The status of a Machine for which these actions are carried out.
 pub(super) fn report(
     machine: &Machine,
     observed: &Observed,
     now: Now,
     inputs: &StatusInputs<'_>,
-    actions: Vec<Action>,
-) -> Plan {
-    let live = LiveGuest::of(machine, observed, &actions);
+    actions: &[Action],
+) -> MachineStatus {
+    let live = LiveGuest::of(machine, observed, actions);
     let phase = phase(machine, inputs, &live);
     let mut conditions = Conditions::new(machine, now);
     let virtual_machine = virtual_machine(inputs, &live);
@@ -86,28 +85,25 @@ pub(super) fn report(
     if is_up && live.has_agent() {
         conditions.set("AgentConnected", "True", &agent_connected());
     }
-    if inputs.paused {
-        conditions.set("Paused", "True", &paused());
-    }
-    let ready = ready(inputs, &live, phase, &virtual_machine);
+    conditions.set_paused();
+    let ready = ready(machine, inputs, &live, phase, &virtual_machine);
     conditions.set("Ready", ready.0, &ready.1);
 
-    let status = MachineStatus {
+    MachineStatus {
         phase: Some(phase),
         conditions: conditions.list,
         observed_generation: machine.generation(),
-        vm_name: (live.vm.is_some() || inputs.makes_vm).then(|| machine.name().to_owned()),
+        vm_name: (live.vm.is_some() || live.is_created).then(|| machine.name().to_owned()),
         volumes: inputs
             .block
-            .map(|block| volumes(machine, block, observed, &actions))
+            .map(|block| volumes(machine, block, observed, actions))
             .unwrap_or_default(),
         pending_changes,
         last_restart: inputs.restart.clone(),
         last_migration: inputs.migration.clone(),
         last_reset: inputs.reset.clone(),
         ..live.addresses(machine, is_up)
-    };
-    plan_with_status(machine, now, status, actions)
+    }
 }
 
 /// Changes that the running guest does not have yet: none if it is off or on its way there, because it has them at

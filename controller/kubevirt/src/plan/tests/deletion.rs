@@ -423,3 +423,22 @@ fn the_state_of_a_guest_is_kept_with_a_disk_that_left_the_spec() {
     assert_eq!(environment.pass(), [kept.as_str()]);
     assert_eq!(owners(&environment, &name), [""; 0]);
 }
+
+/// One of them might have the VirtualMachine as its only owner.
+#[test]
+fn a_deletion_waits_for_the_claims_with_the_state_of_the_guest() {
+    let mut environment = running();
+    environment.state_claims_error = Some("the API server did not answer within 5 s".into());
+    environment.delete_machine();
+    assert_eq!(environment.settle(), [""; 0]);
+    assert!(environment.vm.is_some());
+    assert_eq!(reported(&environment, "Ready"), ("False", "Deleting"));
+    let text = message(&environment, "Ready");
+    assert!(text.contains("did not answer within 5 s"), "{text}");
+    let retry = environment.plan().requeue_after;
+    assert!(retry.is_some(), "no event would come");
+
+    environment.state_claims_error = None;
+    environment.settle();
+    assert!(environment.machine.is_none());
+}

@@ -9,14 +9,15 @@ use common::quantity::Bytes;
 use controller_core::backend::Growth;
 use controller_core::fixtures::{annotate, block, machine, pause};
 use controller_core::plan::{Now, Refusal, Subject};
+use controller_core::reconcile::plan;
 use proptest::prelude::*;
 use serde_json::json;
 use time::OffsetDateTime;
 
 use super::edit;
+use crate::backend::KubeVirt;
 use crate::environment::{FakeCluster, decode};
 use crate::plan::action::{Action, Plan};
-use crate::plan::plan;
 
 fn running() -> FakeCluster {
     let mut environment = FakeCluster::new(machine(block()));
@@ -55,7 +56,7 @@ fn plan_refused(environment: &FakeCluster, reason: Option<&'static str>) -> Plan
         reason,
         message: "in-flight migration detected".to_owned(),
     };
-    plan(
+    plan::<KubeVirt>(
         environment.machine(),
         &environment.observed(),
         Some(&refusal),

@@ -2,14 +2,16 @@
 
 use common::api::choice::{Phase, PowerState};
 use common::quantity::Bytes;
-use controller_core::backend::Growth;
+use controller_core::backend::{Act as _, Growth};
 use controller_core::fixtures::{block, machine};
 use controller_core::plan::{Now, Refusal, Subject};
+use controller_core::reconcile::plan;
 use time::OffsetDateTime;
 
 use super::{edit, machine_with_every_object, phase, reported};
+use crate::backend::KubeVirt;
 use crate::environment::FakeCluster;
-use crate::plan::plan;
+use crate::plan::action::Action;
 
 #[test]
 fn power_becomes_the_run_strategy() {
@@ -61,7 +63,7 @@ fn a_refused_action_does_not_stop_the_power_switch() {
         reason: None,
         message: "it cannot grow".into(),
     };
-    let refused = plan(
+    let refused = plan::<KubeVirt>(
         environment.machine(),
         &environment.observed(),
         Some(&refusal),
@@ -82,4 +84,16 @@ fn a_refused_action_does_not_stop_the_power_switch() {
             "updated PersistentVolumeClaim web-root"
         ]
     );
+}
+
+#[test]
+fn what_was_refused_may_be_needed_by_a_start_and_by_no_stop() {
+    let set = |strategy: &str| Action::SetRunStrategy {
+        uid: "u".into(),
+        strategy: strategy.into(),
+    };
+    let reset = Action::ResetGuest { uid: "u".into() };
+    let actions = [set("Halted"), reset, set("Always"), set("RerunOnFailure")];
+    let carried_out = actions.map(|action| action.stops_or_resets());
+    assert_eq!(carried_out, [true, true, false, false]);
 }

@@ -8,12 +8,13 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use super::{message, phase, reported};
+use crate::backend::KubeVirt;
 use crate::environment::{FakeCluster, decode};
 use crate::objects::ForeignCondition;
-use crate::plan::plan;
 use controller_core::backend::Growth;
 use controller_core::fixtures::{block, machine, nic};
 use controller_core::plan::{Now, Refusal, Subject};
+use controller_core::reconcile::plan;
 
 fn running() -> FakeCluster {
     let mut environment = FakeCluster::new(machine(block()));
@@ -168,7 +169,7 @@ fn progress_of_a_creation_is_written_at_most_every_two_seconds() {
     let at = |after: i64| {
         let moment = OffsetDateTime::parse(&written, format).unwrap();
         let now = Now(moment + time::Duration::milliseconds(after));
-        plan(
+        plan::<KubeVirt>(
             environment.machine(),
             &environment.observed(),
             None,
@@ -200,7 +201,7 @@ fn a_refusal_of_the_api_server_is_in_the_condition_of_its_subject() {
             message: "quota exceeded".into(),
         };
         let now = Now(OffsetDateTime::UNIX_EPOCH);
-        environment.machine_mut().status = plan(
+        environment.machine_mut().status = plan::<KubeVirt>(
             environment.machine(),
             &environment.observed(),
             Some(&refusal),

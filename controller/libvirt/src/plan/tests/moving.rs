@@ -6,6 +6,7 @@ use common::api::status::LastMigration;
 use common::catalog::Policy;
 use controller_core::conditions::Fault;
 use controller_core::fixtures::existing_disk;
+use controller_core::migration::REFUSED;
 use controller_core::plan::{Refusal, Subject};
 use serde_json::json;
 
@@ -13,7 +14,6 @@ use super::*;
 use crate::access::AccessError;
 use crate::access::fake::{FakeLibvirt, FakeVolume, HostState, When};
 use crate::apply::moving::verify_volumes;
-use crate::failure::MOVE_REFUSED;
 use crate::images::names::{is_attempt, is_marker, marker};
 use crate::plan::action::{Action, MovedVolume};
 
@@ -275,7 +275,7 @@ fn a_step_that_the_other_host_refuses_ends_the_move() {
     request(&mut env);
     let refusal = Refusal {
         subject: Subject::Migration,
-        reason: Some(MOVE_REFUSED),
+        reason: Some(REFUSED),
         message: "volume vms/x is not there".into(),
     };
     for result in [MigrationResult::Refused, MigrationResult::Failed] {

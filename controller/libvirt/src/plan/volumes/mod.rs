@@ -26,6 +26,7 @@ use controller_core::plan::Now;
 
 use super::action::Action;
 use super::disks::{existing, format, name_of, of_another_class};
+use crate::images::check::too_large;
 use crate::images::fetches::ImageState;
 use crate::images::names::{attempt, base_of, image_volume};
 use crate::observed::HostView;
@@ -183,14 +184,12 @@ impl Volumes {
         let Some(found) = view.volumes.get(&key) else {
             return;
         };
-        if u128::from(found.capacity) > disk.size.get() {
-            self.outcome.record_first(Fault::new(
-                "ImageTooLarge",
-                format!(
-                    "the image of disk '{}' is {} large and the disk {}: make the disk at least as large as its image",
-                    disk.name, Bytes::new(u128::from(found.capacity)), disk.size
-                ),
-            ));
+        let capacity = Bytes::new(u128::from(found.capacity));
+        if capacity > disk.size {
+            let why = too_large(capacity, disk.size);
+            let message = format!("the image of disk '{}' {why}", disk.name);
+            self.outcome
+                .record_first(Fault::new("ImageTooLarge", message));
             return;
         }
         if !is_copy(offer) {
