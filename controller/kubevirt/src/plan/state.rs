@@ -84,7 +84,8 @@ pub(super) fn set_owners(machine: &Machine, observed: &Observed) -> Vec<Action> 
 /// Whether the controller has taken the owners off a claim of the Machine, or would.
 pub(super) fn is_of(machine: &Machine, observed: &Observed, claim: &Claim) -> bool {
     let vm = own_vm(machine, observed);
-    goes_with(claim, machine, vm.map_or("", VirtualMachine::uid)) || has_no_owner_for(machine, claim)
+    goes_with(claim, machine, vm.map_or("", VirtualMachine::uid))
+        || has_no_owner_for(machine, claim)
 }
 
 fn has_no_owner_for(machine: &Machine, claim: &Claim) -> bool {
