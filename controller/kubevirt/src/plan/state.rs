@@ -114,7 +114,7 @@ fn add_owner(machine: &Machine, observed: &Observed) -> Vec<Action> {
                 "name": machine.name(), "uid": machine.uid(),
             });
             let owners: Vec<_> = owners.map(|owner| json!(owner)).chain([own]).collect();
-            keep(claim, owners.into(), None)
+            keep(claim, &json!(owners), None)
         })
         .collect()
 }
@@ -131,13 +131,13 @@ fn remove_owners(machine: &Machine, observed: &Observed) -> Vec<Action> {
             if gone.is_empty() {
                 return None;
             }
-            keep(claim, json!(others), Some(machine.uid()))
+            keep(claim, &json!(others), Some(machine.uid()))
         })
         .collect()
 }
 
 /// Sets the owners of a claim, and the annotation by which one without them is recognised.
-fn keep(claim: &Claim, owners: Value, retained_from: Option<&str>) -> Option<Action> {
+fn keep(claim: &Claim, owners: &Value, retained_from: Option<&str>) -> Option<Action> {
     let patch = json!({"metadata": {
         "ownerReferences": owners,
         "annotations": {names::ANNOTATION_RETAINED_FROM: retained_from},
