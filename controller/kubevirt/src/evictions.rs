@@ -131,6 +131,7 @@ mod tests {
 
     use super::*;
     use crate::environment::FakeCluster;
+    use crate::environment::server::block_on;
 
     /// An API server with these pods, whose node is cordoned.
     fn api(pods: Value) -> GuardedClient {
@@ -147,8 +148,8 @@ mod tests {
     }
 
     /// This program was on that node, too: by the time another replica looks, the pod is gone.
-    #[tokio::test]
-    async fn a_guest_that_is_first_seen_when_its_pod_is_gone_is_checked_by_its_node() {
+    #[test]
+    fn a_guest_that_is_first_seen_when_its_pod_is_gone_is_checked_by_its_node() {
         let mut block = block();
         block.guest_shutdown_stops = true;
         let mut cluster = FakeCluster::new(machine(block));
@@ -157,7 +158,10 @@ mod tests {
         "Succeeded".clone_into(&mut instance.status.phase);
         let uid = instance.uid().to_owned();
         let (machine, observed) = (cluster.machine(), cluster.observed());
-        let found = eviction(&api(json!([])), machine, &observed).await.unwrap();
+        let eviction = |pods: Value, machine: &Machine, observed: &Observed| {
+            block_on(async { eviction(&api(pods), machine, observed).await.unwrap() })
+        };
+        let found = eviction(json!([]), machine, &observed);
         let expected = Eviction {
             instance: uid.clone(),
             cause: "its node node-1 is cordoned".into(),
@@ -169,20 +173,20 @@ mod tests {
             "metadata": {"name": "virt-launcher-web-x", "labels": {"kubevirt.io/created-by": uid}},
             "spec": {"nodeName": "node-1"},
         }]);
-        let found = eviction(&api(pods), machine, &observed).await.unwrap();
+        let found = eviction(pods, machine, &observed);
         assert_eq!(found, None);
 
         // It was known to be off before.
         let mut known = machine.clone();
         known.status.phase = Some(Phase::Stopped);
-        let found = eviction(&api(json!([])), &known, &observed).await.unwrap();
+        let found = eviction(json!([]), &known, &observed);
         assert_eq!(found, None);
         let gone = Observed {
             instance: None,
             vm: observed.vm.clone(),
             ..Observed::default()
         };
-        let found = eviction(&api(json!([])), machine, &gone).await.unwrap();
+        let found = eviction(json!([]), machine, &gone);
         assert_eq!(found.map(|it| it.instance), Some(String::new()));
     }
 }

@@ -97,7 +97,7 @@ impl Observer {
             let known = observed.existing.get(disk.source());
             let claim = known.and_then(|known| known.claim.as_ref());
             let is_shared = disk.shareable && claim.is_some_and(|claim| claim.is_shared());
-            if is_shared || guest_has(disk.source(), observed) {
+            if is_shared || guest_has(machine, disk.source(), observed) {
                 continue;
             }
             let user = other_user(&self.api, machine, disk.source()).await;
@@ -137,7 +137,7 @@ pub(crate) fn adopted(machine: &Machine, observed: &Observed) -> Vec<String> {
         })
     };
     volumes(machine.name(), block)
-        .filter(|volume| is_adopted(volume) && !guest_has(&volume.claim, observed))
+        .filter(|volume| is_adopted(volume) && !guest_has(machine, &volume.claim, observed))
         .map(|volume| volume.claim)
         .collect()
 }

@@ -107,6 +107,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::environment::server::block_on;
     use crate::environment::{FakeCluster, decode};
     use crate::objects::GuestPod;
 
@@ -155,25 +156,27 @@ mod tests {
         (cluster, caches)
     }
 
-    async fn found(phase: &str, events: &Value, second: i64) -> (Option<PodWarning>, Vec<String>) {
+    fn found(phase: &str, events: &Value, second: i64) -> (Option<PodWarning>, Vec<String>) {
         let (cluster, caches) = starting(phase);
-        let (api, asked) = api(events);
         let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let now = Timestamp::from_second(start.as_second() + second).unwrap();
         let observed = cluster.observed();
-        let found = pod_warning(&api, &caches, cluster.machine(), &observed, now).await;
-        let asked = asked.lock().unwrap().clone();
-        (found, asked)
+        block_on(async {
+            let (api, asked) = api(events);
+            let found = pod_warning(&api, &caches, cluster.machine(), &observed, now).await;
+            let asked = asked.lock().unwrap().clone();
+            (found, asked)
+        })
     }
 
-    #[tokio::test]
-    async fn the_last_warning_of_a_pod_that_takes_long_is_found() {
+    #[test]
+    fn the_last_warning_of_a_pod_that_takes_long_is_found() {
         let events = json!([
             event("Warning", "FailedScheduling", 1),
             event("Warning", "FailedMount", 9),
             event("Normal", "Scheduled", 2),
         ]);
-        let (warning, asked) = found("Scheduling", &events, 10).await;
+        let (warning, asked) = found("Scheduling", &events, 10);
         let expected = PodWarning {
             pod: "virt-launcher-web-x".into(),
             reason: "FailedMount".into(),
@@ -186,22 +189,22 @@ mod tests {
         assert!(asked[0].contains(selector), "{asked:?}");
     }
 
-    #[tokio::test]
-    async fn a_warning_after_which_the_node_went_on_is_none() {
+    #[test]
+    fn a_warning_after_which_the_node_went_on_is_none() {
         let events = json!([
             event("Warning", "FailedMount", 3),
             event("Normal", "Pulling", 4)
         ]);
-        assert_eq!(found("Scheduling", &events, 20).await.0, None);
+        assert_eq!(found("Scheduling", &events, 20).0, None);
         let scheduler = json!([event("Warning", "FailedScheduling", 1)]);
-        assert_eq!(found("Scheduling", &scheduler, 20).await.0, None);
+        assert_eq!(found("Scheduling", &scheduler, 20).0, None);
     }
 
-    #[tokio::test]
-    async fn nothing_is_read_while_a_pod_may_take_that_long_or_the_guest_runs() {
+    #[test]
+    fn nothing_is_read_while_a_pod_may_take_that_long_or_the_guest_runs() {
         let events = json!([event("Warning", "FailedMount", 3)]);
         for (phase, second) in [("Scheduling", 9), ("Pending", 60), ("Running", 60)] {
-            let (warning, asked) = found(phase, &events, second).await;
+            let (warning, asked) = found(phase, &events, second);
             assert_eq!((warning, asked.len()), (None, 0), "{phase}");
         }
     }

@@ -136,7 +136,10 @@ impl Environment for FakeCluster {
                     "name": "web", "uid": uid,
                 });
                 let claim = decode(json!({
-                    "metadata": {"name": "state", "ownerReferences": [owner]},
+                    "metadata": {
+                        "name": "state", "labels": {names::LABEL_STATE: "web"},
+                        "ownerReferences": [owner],
+                    },
                 }));
                 self.claims.insert("state".into(), claim);
             }
@@ -171,6 +174,9 @@ impl Environment for FakeCluster {
             (Precondition::Owned, Action::CreateVm(desired)) => {
                 let mut other: VirtualMachine = decode(json!(desired));
                 other.metadata.uid = Some("uid-of-another".to_owned());
+                let annotations = other.metadata.annotations.get_or_insert_default();
+                let key = names::ANNOTATION_MACHINE_UID.to_owned();
+                annotations.insert(key, "uid-of-another".to_owned());
                 self.vm = Some(other);
             }
             (Precondition::ExistingDisksFree, Action::CreateVm(_)) => {

@@ -1,20 +1,21 @@
 //! A cluster in memory: it carries out plans as the API server does, and changes as KubeVirt does.
 //!
 //! ```text
-//! FakeCluster ─ observed ─▶ plan ─▶ actions ─ act ─▶ FakeCluster ─ advance_kubevirt ─▶ FakeCluster …
+//! FakeCluster ─ observed ─▶ plan ─▶ steps ─ apply ─▶ requests ─ answer ─▶ FakeCluster ─ advance_kubevirt ─▶ FakeCluster …
 //! ```
 //! It refuses what the API server would refuse: a name that exists, or a uid that does not match.
 
+mod api;
 mod laws;
 pub(crate) mod moves;
-mod server;
+pub(crate) mod server;
+mod server_side_apply;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use common::catalog::{ClaimUser, KubevirtRow};
 use common::names;
-use common::render::kubevirt::types;
 use common::render::kubevirt::{attachment_name, volumes};
 use common::render::{SecretKey, SecretValue};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -22,7 +23,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
-use crate::apply::claim_user::{self as object, UserKind};
+use crate::apply::claim_user::UserKind;
+use crate::apply::existing_disks::other_user;
 use crate::backend::KubeVirt;
 use crate::objects::{
     Attachment, Claim, DataVolume, GuestMigration, GuestPod, Instance, VirtualMachine,
@@ -79,7 +81,9 @@ pub(crate) struct FakeCluster {
     pub(crate) unprofiled: BTreeSet<String>,
     pub(crate) outdated_images: Vec<String>,
     /// DataVolumes as they were created, by name.
-    import_specs: BTreeMap<String, types::DataVolume>,
+    import_specs: BTreeMap<String, Value>,
+    /// What this controller applied last to each object, by uid.
+    applied: BTreeMap<String, Value>,
     pub(crate) secret: Option<Secret>,
     /// Secrets of the user.
     pub(crate) contents: BTreeMap<SecretKey, SecretValue>,
@@ -103,7 +107,7 @@ pub(crate) struct FakeCluster {
     pub(crate) hold: Option<Fault>,
     /// Whether this replica holds the Lease.
     pub(crate) holds_lease: bool,
-    /// How many steps changed something.
+    /// How many requests changed something.
     changes: usize,
     /// Uids of the instances that a plan deleted, in order.
     pub(crate) restarted: Vec<String>,
@@ -113,7 +117,12 @@ pub(crate) struct FakeCluster {
     strategy: String,
     now: OffsetDateTime,
     uids: u32,
+    /// The version of the object that was written last.
+    versions: u32,
 }
+
+/// Larger than any version that a test gives an object: no write may result in a version that was observed before.
+const FIRST_VERSION: u32 = 1000;
 
 impl FakeCluster {
     /// A cluster with everything a Machine may need, and this Machine.
@@ -140,6 +149,7 @@ impl FakeCluster {
             unprofiled: BTreeSet::new(),
             outdated_images: vec![],
             import_specs: BTreeMap::new(),
+            applied: BTreeMap::new(),
             secret: None,
             contents: BTreeMap::new(),
             secrets_error: None,
@@ -160,6 +170,7 @@ impl FakeCluster {
             strategy: String::new(),
             now: OffsetDateTime::UNIX_EPOCH,
             uids: 0,
+            versions: FIRST_VERSION,
         }
     }
 
@@ -272,7 +283,7 @@ impl FakeCluster {
                 .filter(|_| machine.is_deleting()),
             data_volumes,
             sources,
-            image_namespace: "images".into(),
+            image_namespace: api::IMAGES.into(),
             imports: self
                 .imports
                 .iter()
@@ -315,14 +326,13 @@ impl FakeCluster {
         known.collect()
     }
 
-    /// Who else uses a claim now, as `apply` looks for it.
+    /// Who else uses a claim now.
     pub(crate) fn other_user(&self, claim: &str) -> Option<String> {
         let machine = self.machine();
-        self.claim_users.iter().find_map(|(kind, object)| {
-            let user: object::ClaimUser = decode(object.clone());
-            let has_it = user.uses(*kind, claim) && user.is_on(*kind);
-            (has_it && !user.is_of(*kind, machine)).then(|| user.title(*kind))
-        })
+        let user = self
+            .clone()
+            .serve(async |api, _| other_user(api, machine, claim).await);
+        user.expect("lists are answered")
     }
 
     /// Whether the user's Secrets were written since the VirtualMachine was.

@@ -107,7 +107,7 @@ impl FakeCluster {
                 (None, Some(import_spec)) => {
                     self.uids += 1;
                     let mut claim: Claim = decode(json!({
-                        "metadata": import_spec.metadata, "spec": import_spec.spec.pvc,
+                        "metadata": import_spec["metadata"], "spec": import_spec["spec"]["pvc"],
                         "status": {"phase": "Pending"},
                     }));
                     claim.metadata.uid = Some(format!("uid-{}", self.uids));

@@ -38,7 +38,7 @@ pub(super) fn existing_disks(
         if !is_medium {
             release(machine, known, storage);
         }
-        let has_claim = guest_has(disk.source(), observed);
+        let has_claim = guest_has(machine, disk.source(), observed);
         if let Some(fault) = fault(disk, known, observed, has_claim) {
             storage.holds_start |= !has_claim;
             storage.outcome.record_first(fault);
@@ -52,10 +52,10 @@ pub(super) fn existing_disks(
     }
 }
 
-/// Whether the running guest of the Machine has a claim.
-pub(crate) fn guest_has(claim: &str, observed: &Observed) -> bool {
+/// Whether the running guest of the Machine has a claim. The instance of another owner's VirtualMachine may have its name.
+pub(crate) fn guest_has(machine: &Machine, claim: &str, observed: &Observed) -> bool {
     let instance = observed.instance.as_ref();
-    instance.is_some_and(|instance| instance.uses(claim))
+    instance.is_some_and(|it| it.machine() == Some(machine.name()) && it.uses(claim))
 }
 
 /// Releases a claim of a disk that left the spec before the claim was named as an existing one. From then on it is not

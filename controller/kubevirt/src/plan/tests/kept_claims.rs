@@ -61,6 +61,25 @@ fn is_waiting(environment: &FakeCluster, user: &str) {
     assert!(environment.plan().requeue_after.is_some());
 }
 
+/// Its VirtualMachine has the name of the Machine, and so has its instance.
+#[test]
+fn a_kept_claim_is_not_adopted_while_a_guest_of_another_owner_of_the_name_has_it() {
+    let mut environment = created_again();
+    let vm = user(UserKind::VirtualMachine, "web", "Always");
+    environment.claim_users.push(vm);
+    let (_, instance) = user(UserKind::Instance, "web", "Running");
+    environment.instance = Some(decode(instance));
+    environment.kubevirt = false;
+    let steps = environment.pass();
+    let expected = [
+        "added the finalizer",
+        "created PersistentVolumeClaim web-root",
+    ];
+    assert_eq!(steps, expected);
+    let expected = ("False", "ClaimInUse");
+    assert_eq!(reported(&environment, "StorageReady"), expected);
+}
+
 #[test]
 fn a_kept_claim_is_not_adopted_while_others_use_it() {
     for (user, title) in [
