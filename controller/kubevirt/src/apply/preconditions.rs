@@ -8,6 +8,7 @@
 //! | `Unused` | here: live lists of the namespace's VirtualMachines, instances and pods |
 //! | `ExistingDisksFree` | in [`existing_disks`](super::existing_disks): live lists as above |
 //! | `Owned` of a reset | here: the uid of the instance, read live, because the request can name only its name |
+//! | `Owned` of a creation | here: the VirtualMachine of the name, read live, because an apply takes over one that this controller made for a former Machine |
 //! | `NeverRan` | here: the phase of the instance, read live |
 //! | `Movable` | here: the instance, read live |
 //! | `StateKept` | here: a live list of the claims that KubeVirt made for the state of the VirtualMachine |
@@ -53,7 +54,10 @@ pub(super) async fn check(
             Precondition::NeverRan => never_ran(api, machine).await?,
             Precondition::StateKept => state_kept(api, machine, action).await?,
             Precondition::Movable => movable(api, machine, action).await?,
-            Precondition::Owned => same_guest(api, machine, action).await?,
+            Precondition::Owned => {
+                same_guest(api, machine, action).await?;
+                name_free(api, machine, action).await?;
+            }
             // Each of them is checked elsewhere: `LeaseHeld` above, and by the guarded client at each request;
             // `Deletable` and `Incomplete` by the types `DeletableClaim` and `UnfinishedImport`, which are made of the
             // object in the version that the request names; `Unchanged` by the API server, because the request names
@@ -78,6 +82,20 @@ async fn same_guest(api: &GuardedClient, machine: &Machine, action: &Action) -> 
         return Ok(());
     };
     guest(api, machine, uid, Instance::runs, "does not run any more").await
+}
+
+/// Fails if the VirtualMachine that was to be created exists and is not the Machine's.
+async fn name_free(api: &GuardedClient, machine: &Machine, action: &Action) -> Result<(), Failed> {
+    let Action::CreateVm(_) = action else {
+        return Ok(());
+    };
+    let name = machine.name();
+    let found = live::find::<VirtualMachine>(api, machine.namespace(), name).await?;
+    if found.is_none_or(|vm| vm.belongs_to(name, machine.uid())) {
+        return Ok(());
+    }
+    let message = format!("VirtualMachine {name} exists and is not of this Machine");
+    Err(ApiError::StaleCache(message).into())
 }
 
 /// Fails if the guest that was to be moved does not run any more, or cannot be moved.

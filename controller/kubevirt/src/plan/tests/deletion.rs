@@ -201,6 +201,36 @@ fn stale_caches_without_the_guest_release_no_disk() {
     assert!(environment.machine().has_finalizer(names::FINALIZER));
 }
 
+/// The same field manager wrote it, so that an apply would conflict with nothing.
+#[test]
+fn a_plan_from_stale_caches_takes_over_no_virtual_machine_of_a_former_machine() {
+    let mut environment = running();
+    let mut next = environment.machine().clone();
+    next.metadata.uid = Some("uid-of-next".to_owned());
+    let creates = |action: &Action| matches!(action, Action::CreateVm(_));
+    let mut behind = FakeCluster::new(next.clone());
+    let create = loop {
+        let plan = behind.plan();
+        match plan.actions.into_iter().find(creates) {
+            Some(create) => break create,
+            None => assert_ne!(behind.pass(), [""; 0], "the VirtualMachine is created"),
+        }
+        behind.advance_kubevirt();
+    };
+    let plan = Plan {
+        actions: vec![create],
+        ..Plan::default()
+    };
+    environment.machine = Some(next);
+    let before = environment.vm.clone().unwrap();
+    assert_eq!(environment.carry_out(&plan, 1), [""; 0]);
+    let after = environment.vm.as_ref().unwrap();
+    assert_eq!(after.metadata.annotations, before.metadata.annotations);
+    // Without another one of the name it is created.
+    environment.vm = None;
+    assert_eq!(environment.carry_out(&plan, 1).len(), 1);
+}
+
 /// After a restore from a backup: VirtualMachine and claims carry the uid of the Machine before the restore.
 fn restored() -> FakeCluster {
     let mut environment = running();
