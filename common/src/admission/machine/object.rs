@@ -96,9 +96,9 @@ impl<'a> Old<'a> {
             other => (None, other),
         };
         Self {
+            object,
             block,
             outdated_block,
-            object,
             faults,
         }
     }

@@ -11,7 +11,7 @@ use crate::violation::{Findings, Kind, Violation};
 use crate::words::{did_you_mean, nearest_first};
 
 use super::super::{form, hardware, sizing};
-use super::Requirement;
+use super::requirement::Requirement;
 
 /// The devices that a Machine requests, each name once, at the first device of it.
 pub(super) fn requirements<'a>(merged: &Merged<'a>) -> impl Iterator<Item = Requirement<'a>> {

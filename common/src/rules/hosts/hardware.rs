@@ -11,7 +11,7 @@ use crate::rules::{firmware, form, hardware, state};
 use crate::violation::{Findings, Kind, Violation};
 use crate::words::{did_you_mean, name_list, nearest_first};
 
-use super::Requirement;
+use super::requirement::Requirement;
 
 /// What a Machine requests. A value that does not exist is reported as such.
 pub(super) fn requirements<'a>(merged: &Merged<'a>) -> impl Iterator<Item = Requirement<'a>> {

@@ -11,7 +11,7 @@ use crate::normalize::{Leaf, Merged};
 use crate::violation::{Findings, Kind, Violation};
 use crate::words::name_list;
 
-use super::Requirement;
+use super::requirement::Requirement;
 
 /// The needs of the images of disks and CD-ROMs.
 pub(super) fn requirements<'a>(merged: &'a Merged<'_>) -> Vec<Requirement<'a>> {

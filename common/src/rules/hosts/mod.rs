@@ -9,6 +9,7 @@
 mod devices;
 mod hardware;
 mod images;
+mod requirement;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use super::disks::existing;
 use super::networks::network_name;
 use super::rule::{Check, Lookup, rules};
 use super::{firmware, form};
+use requirement::Requirement;
 
 rules! {
     "libvirt" Check::Lookup(hosts), on MACHINES, Always {
@@ -118,28 +120,6 @@ impl Guest<'_> {
             let name = item.name().value;
             is_open && name.is_some_and(|name| !self.classes.contains_key(name))
         })
-    }
-}
-
-/// A need, with the field that requests it.
-struct Requirement<'a> {
-    need: Need<'a>,
-    path: FieldPath,
-    /// Value of the field; `None` if the need follows from an absent field.
-    value: Option<&'a str>,
-}
-
-impl Requirement<'_> {
-    /// A violation at its field; an absent field is reported as required.
-    fn fault(&self, code: Code, kind: Kind, detail: String) -> Violation {
-        if let Need::Source(url) = &self.need {
-            // The field may have a user and a token.
-            return Violation::new(self.path, code, kind, detail).text(&url.to_string());
-        }
-        match self.value {
-            Some(value) => Violation::new(self.path, code, kind, detail).text(value),
-            None => Violation::new(self.path, code, Kind::Required, detail),
-        }
     }
 }
 
