@@ -114,7 +114,7 @@ async fn claim_free(
 }
 
 /// Whether a guest may start because of the action.
-pub(crate) fn lets_run(action: &Action) -> bool {
+fn lets_run(action: &Action) -> bool {
     let strategy = match action {
         Action::CreateVm(desired) | Action::UpdateVm(desired) => &desired.spec.run_strategy,
         Action::SetRunStrategy { strategy, .. } => strategy,

@@ -14,7 +14,7 @@ mod answer;
 pub(crate) mod claim_user;
 pub(crate) mod existing_disks;
 pub(crate) mod live;
-pub(crate) mod preconditions;
+mod preconditions;
 mod restored;
 mod secret;
 #[cfg(test)]

@@ -181,7 +181,7 @@ async fn never_ran(api: &GuardedClient, machine: &Machine) -> Result<(), Failed>
 }
 
 /// The claim that an action would delete, and the kinds of objects that may use it.
-pub(crate) fn claim_at_risk(action: &Action) -> Option<(&str, &'static [UserKind])> {
+fn claim_at_risk(action: &Action) -> Option<(&str, &'static [UserKind])> {
     use UserKind::{Instance, Pod, VirtualMachine};
     match action {
         Action::DeleteClaim(claim) => {

@@ -297,6 +297,24 @@ fn no_step_takes_effect_without_the_lease() {
     laws::no_step_takes_effect_without_the_lease(new);
 }
 
+/// It changes nothing, and what follows it in the plan deletes disks.
+#[test]
+fn without_the_lease_the_guest_is_not_confirmed_to_be_gone() {
+    let mut cluster = new();
+    cluster.settle();
+    cluster.delete_machine();
+    cluster.pass();
+    while cluster.vm.is_some() || cluster.instance.is_some() {
+        cluster.advance_kubevirt();
+    }
+    cluster.holds_lease = false;
+    let confirmed = cluster.step(&Step::Act(&Action::ConfirmGuestGone));
+    assert_eq!(confirmed, Err(Refused));
+    cluster.holds_lease = true;
+    let confirmed = cluster.step(&Step::Act(&Action::ConfirmGuestGone));
+    assert_eq!(confirmed, Ok(()));
+}
+
 #[test]
 fn no_volume_in_use_is_deleted() {
     laws::no_volume_in_use_is_deleted(new);

@@ -61,6 +61,21 @@ fn is_waiting(environment: &FakeCluster, user: &str) {
     assert!(environment.plan().requeue_after.is_some());
 }
 
+#[test]
+fn a_kept_claim_that_others_use_since_the_plan_was_made_is_not_adopted() {
+    let mut environment = created_again();
+    let plan = environment.plan();
+    let all = plan.steps().count();
+    let mut free = environment.clone();
+    free.carry_out(&plan, all);
+    assert!(is_adopted(&free));
+    environment
+        .claim_users
+        .push(user(UserKind::Pod, "rescue", "Running"));
+    environment.carry_out(&plan, all);
+    assert!(!is_adopted(&environment));
+}
+
 /// Its VirtualMachine has the name of the Machine, and so has its instance.
 #[test]
 fn a_kept_claim_is_not_adopted_while_a_guest_of_another_owner_of_the_name_has_it() {
