@@ -10,7 +10,7 @@ pub(crate) mod moving;
 pub(crate) mod on_host;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::api::left_volumes::{KeptVolume, TombstoneVolume};
 use common::names::FIELD_MANAGER;
@@ -33,6 +33,7 @@ use copy::CopiedDisk;
 use fetch::WantedImage;
 use on_host::act;
 
+use crate::access::AccessError;
 use crate::failure::failed;
 use crate::hosts::connected::ConnectedHost;
 use crate::hosts::guards::of_remains;
@@ -131,12 +132,16 @@ impl Applier {
             _ => (&host.host.slow, SLOW),
         };
         let is_reset = matches!(action, Action::Reset);
+        let deletes = matches!(action, Action::DeleteVolume(_));
         let action = action.clone();
         let job = self.job(host, machine, self.guard(host, machine));
-        worker
+        let done = worker
             .call(limit, move |host| act(host, &job, action))
-            .await
-            .map_err(|error| explained(is_reset, failed(&error)))
+            .await;
+        if deletes {
+            wait_for_copies(host, &done);
+        }
+        done.map_err(|error| explained(is_reset, failed(&error)))
     }
 
     /// Writes the host to the Machine, if the Machine is still the version that was observed, before anything is
@@ -218,13 +223,21 @@ impl Applier {
         );
         let removal = Removal::of_kept(volume);
         let slow = &connected.host.slow;
-        slow.call(REFRESH, move |host| {
+        let removed = slow.call(REFRESH, move |host| {
             remove_volume(host, &guard, Effect::DeleteVolume, &removal)
-        })
-        .await
-        .map_err(|error| failed(&error))?;
+        });
+        let removed = removed.await;
+        wait_for_copies(&connected, &removed);
+        removed.map_err(|error| failed(&error))?;
         tombstones::remove_kept(&self.api, &object, volume).await?;
         Ok(None)
+    }
+}
+
+/// Begins no further copies for a while, if the copies of the host were in the way of a deletion.
+fn wait_for_copies<T>(host: &ConnectedHost, deleted: &Result<T, AccessError>) {
+    if matches!(deleted, Err(AccessError::Busy(_))) {
+        host.copies.hold(Instant::now());
     }
 }
 

@@ -24,6 +24,9 @@ const PAUSE_MAX: Duration = Duration::from_mins(15);
 pub(crate) const FETCHES_MAX: usize = 4;
 /// Most failures that are remembered for a host, so that a user who names thousands of URLs does not fill the memory.
 const FAILURES_MAX: usize = 256;
+/// How long nothing is begun for what waits until nothing is under way. It asks again within two minutes, the longest
+/// pause between two passes of a Machine.
+const HOLD: Duration = Duration::from_mins(3);
 /// After this time a namespace that no longer asks leaves the queue: its Machines ask every few seconds while they wait.
 const QUEUE_LIMIT: Duration = Duration::from_secs(30);
 
@@ -59,6 +62,8 @@ struct Inner {
     images: HashMap<FetchKey, Image>,
     /// Namespaces that wait for a fetch, the longest first, with the time when they last asked.
     queue: VecDeque<(String, Instant)>,
+    /// Until when nothing is begun.
+    held_until: Option<Instant>,
 }
 
 /// What a fetch is identified by. Machines that name the same private image with different Secrets do not wait for each
@@ -258,6 +263,12 @@ impl Fetches {
         })
     }
 
+    /// Begins nothing for a while, so that what is under way comes to an end. Otherwise the copies of many namespaces, one after
+    /// the other, would leave no moment in which a pool can be read, and no volume could be deleted.
+    pub(crate) fn hold(&self, now: Instant) {
+        self.lock().held_until = Some(now + HOLD);
+    }
+
     /// The Machines that asked for an image while it was fetched: namespace and name.
     pub(crate) fn needed_by(&self, key: &FetchKey) -> BTreeSet<(String, String)> {
         let inner = self.lock();
@@ -306,7 +317,8 @@ impl Inner {
         });
         let first = self.queue.iter().find(|(waiting, _)| is_free(waiting));
         let is_first = first.is_none_or(|(waiting, _)| waiting == namespace);
-        if is_free(namespace) && is_first {
+        let is_held = self.held_until.is_some_and(|until| now < until);
+        if is_free(namespace) && is_first && !is_held {
             self.queue.retain(|(waiting, _)| waiting != namespace);
             return true;
         }

@@ -180,3 +180,21 @@ fn wrong_credentials_delay_neither_others_nor_their_correction() {
 
     assert!(begin(&with("wrong", "3")), "the Secret was corrected");
 }
+
+#[test]
+fn nothing_is_begun_while_something_waits_for_the_end_of_what_is_under_way() {
+    let fetches = Fetches::default();
+    let now = Instant::now();
+    assert!(fetches.begin(&request("a", "one"), now).is_some());
+    fetches.hold(now);
+    assert!(fetches.begin(&request("b", "two"), now).is_none());
+    let waiting = fetches.state(&key("b"), "two", "web");
+    assert_eq!(waiting, Some(ImageState::Waiting));
+    fetches.end(&key("a"), Ok(()), now);
+    let later = now + HOLD / 2;
+    assert!(fetches.begin(&request("b", "two"), later).is_none());
+    // It waits still, and has asked again.
+    fetches.hold(later);
+    assert!(fetches.begin(&request("b", "two"), now + HOLD).is_none());
+    assert!(fetches.begin(&request("b", "two"), later + HOLD).is_some());
+}
