@@ -15,7 +15,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// What a Machine with this block uses, whether or not it runs. Of dedicated CPUs those up to maxSockets count. Of its memory the largest size counts: a libvirt guest
+    /// What a Machine with this block uses, whether or not it runs. Of dedicated CPUs on libvirt those up to maxSockets count. Of its memory the largest size counts: a libvirt guest
     /// is started with it, and gives the rest back only if its balloon driver cooperates.
     pub fn of(block: &Normalized) -> Self {
         let disks = block.disks.iter().map(|disk| disk.size);

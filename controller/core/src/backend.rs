@@ -132,9 +132,13 @@ pub trait Act: fmt::Display + Clone + Send + Sync {
     fn effect(&self) -> Option<Effect>;
 
     /// Whether the action does nothing but switch the guest off, reset it, or record that. Such actions need nothing of
-    /// what other actions make, and are carried out even if one of those was refused. A start is none of them: what was
-    /// refused may be a disk that the guest needs.
+    /// what other actions make, and are carried out even if one of those was refused.
     fn stops_or_resets(&self) -> bool;
+
+    /// Whether the action is carried out although another one of the plan, about this part, was refused.
+    fn goes_on_after(&self, _refused: Subject) -> bool {
+        self.stops_or_resets()
+    }
 }
 
 /// Whether a plan may give a Machine more vCPUs, memory or storage than it has.

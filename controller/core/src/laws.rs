@@ -175,7 +175,7 @@ fn pass<E: Environment>(environment: &mut E) -> Passed {
         let Some(replanned) = plan_after(environment, Some(&refused)) else {
             return passed;
         };
-        planned = reconcile::after_refusal(replanned);
+        planned = reconcile::after_refusal(replanned, refused.subject);
         if let Some(not_switched) = carry_out(environment, &planned, &mut passed)
             && let Some(replanned) = plan_after(environment, Some(&not_switched))
         {

@@ -296,7 +296,9 @@ async fn pass<B: Backend>(
         Err(failure) => {
             if failure.is_reported(&machine, context) {
                 metrics::refused();
-                let mut replanned = after_refusal(plan(&machine, Some(&failure.refusal())));
+                let refusal = failure.refusal();
+                let replanned = plan(&machine, Some(&refusal));
+                let mut replanned = after_refusal(replanned, refusal.subject);
                 let switched = carry_out(backend, &mut machine, &replanned, &plan, context).await;
                 if let Err(not_switched) = &switched {
                     let refusal = not_switched.refusal();

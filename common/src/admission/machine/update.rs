@@ -4,10 +4,11 @@ use super::object::{Object, Old};
 use crate::api::choice::{Backend, Choice as _, PowerState};
 use crate::api::normalized::Normalized;
 use crate::catalog::{Catalog, MachineName};
+use crate::code::Code;
 use crate::normalize::{Merged, Pins};
 use crate::rules;
 use crate::rules::rule::{Lookup, MigrationRequest, Update};
-use crate::violation::{Findings, Warning};
+use crate::violation::{Findings, Violation, Warning};
 
 /// What the annotations of a Machine request that those of the stored one do not.
 pub(super) fn migration_request<'a>(
@@ -57,9 +58,18 @@ pub(super) fn notes(
     if let Some((old, stored)) = old.zip(lookup.stored) {
         return check_update(reviewed, old, stored, block, lookup.catalog, findings);
     }
-    // The disks of the guest are still those of an outdated block. What it would take to change the guest is not known.
+    // The disks of the guest are still those of an outdated block. Other fields may have got another default since: it is
+    // not known which of them the user changed.
     if let Some((old, outdated)) = old.and_then(|old| Some((old, old.outdated_block.as_ref()?))) {
-        check_update(reviewed, old, outdated, None, lookup.catalog, findings);
+        let mut faults = Findings::default();
+        check_update(reviewed, old, outdated, None, lookup.catalog, &mut faults);
+        let lost =
+            |fault: &Violation| [Code::DiskShrunk, Code::StateDiscarded].contains(&fault.code);
+        faults
+            .violations
+            .into_iter()
+            .filter(lost)
+            .for_each(|fault| findings.deny(fault));
     }
     warnings_of_new(lookup, block)
 }

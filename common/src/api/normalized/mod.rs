@@ -214,10 +214,12 @@ impl Normalized {
         self.has_dedicated_cpus().then(|| self.cpu.most_vcpus())
     }
 
-    /// vCPUs that count in limits and quotas: of dedicated ones those up to maxSockets, because no other machine can have
-    /// their processors.
+    /// vCPUs that count in limits and quotas: of dedicated ones on libvirt those up to maxSockets, because a host keeps their
+    /// processors for the machine.
     pub fn counted_vcpus(&self) -> u32 {
-        self.dedicated_cpus().unwrap_or_else(|| self.cpu.vcpus())
+        let dedicated = self.dedicated_cpus();
+        let kept = dedicated.filter(|_| self.backend == Backend::Libvirt);
+        kept.unwrap_or_else(|| self.cpu.vcpus())
     }
 
     /// How many devices the machine has for itself, by the name of their resource.

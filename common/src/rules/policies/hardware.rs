@@ -35,8 +35,9 @@ fn node_hardware(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Fi
     let had = machine.stored;
     // More of them, or pages of another size, are another fault than the former one.
     let more_cpus = || {
-        let had = had.and_then(Normalized::dedicated_cpus);
-        let asked = counted_vcpus(merged).map(|(vcpus, _)| vcpus);
+        let had = had.filter(|block| block.has_dedicated_cpus());
+        let had = had.map(Normalized::counted_vcpus);
+        let asked = counted_vcpus(merged, machine.backend).map(|(vcpus, _)| vcpus);
         format!("more: {}", asked > had)
     };
     let more_pages = || {

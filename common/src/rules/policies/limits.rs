@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::api::choice::Backend;
 use crate::api::normalized::{Normalized, NormalizedCdrom, NormalizedDisk};
 use crate::bounds::VCPUS_MAX;
 use crate::catalog::Policy;
@@ -27,7 +28,7 @@ fn limits(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings)
     let (merged, stored, limits) = (machine.merged, machine.stored, &policy.limits);
     let mut scratch = Findings::default();
 
-    if let Some((vcpus, path)) = counted_vcpus(merged) {
+    if let Some((vcpus, path)) = counted_vcpus(merged, machine.backend) {
         let stored = stored.map(|block| u128::from(block.counted_vcpus()));
         let amount = Amount::new(vcpus.into(), stored, limits.cpu, |limit| {
             counted(limit, "vCPU")
@@ -80,15 +81,17 @@ fn limits(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings)
 }
 
 /// The vCPUs that count, as [`Normalized::counted_vcpus`], and the field where their number is best changed.
-pub(super) fn counted_vcpus(merged: &Merged<'_>) -> Option<(u32, FieldPath)> {
+pub(super) fn counted_vcpus(merged: &Merged<'_>, backend: Backend) -> Option<(u32, FieldPath)> {
     let cpu = sizing::topology(merged, VCPUS_MAX, &mut Findings::default())?;
     let most = cpu.most_vcpus();
     let is_dedicated = hardware::dedicated(merged).value == Some(true);
-    Some(if is_dedicated && most > cpu.vcpus() {
-        (most, sizing::max_sockets(merged).path)
-    } else {
-        (cpu.vcpus(), sizing::largest_factor(merged))
-    })
+    Some(
+        if backend == Backend::Libvirt && is_dedicated && most > cpu.vcpus() {
+            (most, sizing::max_sockets(merged).path)
+        } else {
+            (cpu.vcpus(), sizing::largest_factor(merged))
+        },
+    )
 }
 
 fn stored_disk<'b>(block: &'b Normalized, name: &str) -> Option<&'b NormalizedDisk> {

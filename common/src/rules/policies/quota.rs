@@ -39,7 +39,7 @@ fn quota(machine: &PolicySubject<'_>, policy: &Policy, findings: &mut Findings) 
     for excess in quota.excess(&policy.name, others, asked, has.plus(returning)) {
         // Where the amount is changed.
         let path = match excess.resource {
-            Resource::Cpu => counted_vcpus(machine.merged)
+            Resource::Cpu => counted_vcpus(machine.merged, machine.backend)
                 .map_or_else(|| sizing::largest_factor(machine.merged), |(_, path)| path),
             Resource::Memory => sizing::largest_memory(machine.merged).path,
             Resource::Storage => FieldPath::field("disks"),
@@ -62,7 +62,7 @@ fn leaving(stored: &Normalized, machine: &PolicySubject<'_>) -> u64 {
 fn asked(machine: &PolicySubject<'_>) -> Usage {
     let merged = machine.merged;
     let mut scratch = Findings::default();
-    let cpu = counted_vcpus(merged);
+    let cpu = counted_vcpus(merged, machine.backend);
     let memory = sizing::guest_memory(merged, &mut scratch);
     let mut storage = 0;
     for item in disks::existing::own(merged, machine.backend) {

@@ -49,10 +49,10 @@ pub fn plan<B: Backend>(
     }
 }
 
-/// What is carried out of a plan after an action was refused: the guest is switched off or reset, as the plan says. The
-/// rest, a start among it, waits for that action.
-pub(crate) fn after_refusal<A: Act>(mut plan: Plan<A>) -> Plan<A> {
-    plan.actions.retain(A::stops_or_resets);
+/// What is carried out of a plan after an action about this part was refused: the guest is switched off or reset, as the
+/// plan says. The rest waits for that action, also a start: what was refused may be a disk that the guest needs.
+pub(crate) fn after_refusal<A: Act>(mut plan: Plan<A>, refused: Subject) -> Plan<A> {
+    plan.actions.retain(|action| action.goes_on_after(refused));
     plan.finalizer = None;
     plan
 }

@@ -259,6 +259,12 @@ impl Act for Action {
         }
     }
 
+    /// A VirtualMachine whose change is refused is complete as it is: its guest is started again where a node was drained.
+    fn goes_on_after(&self, refused: Subject) -> bool {
+        let starts = matches!(self, Self::SetRunStrategy { .. });
+        self.stops_or_resets() || (starts && refused == Subject::Guest)
+    }
+
     fn subject(&self) -> Subject {
         match self {
             Self::CreateAttachment(_) | Self::UpdateAttachment(_) => Subject::Network,

@@ -17,6 +17,7 @@ use super::storage::storage;
 use super::vm::{SECRETS_RETRY, VmContext, guest};
 use common::api::normalized::Normalized;
 use common::api::status::{LastReset, MachineStatus};
+use controller_core::backend::Act as _;
 use controller_core::backend::Growth;
 use controller_core::conditions::Fault;
 use controller_core::machine::Machine;
@@ -116,7 +117,10 @@ pub(crate) fn plan(
         requeue_after: retry.or(awaits_pod.then_some(POD_START_TIMEOUT)),
     };
     let draft = draft.unless_paused(machine);
-    let status = report(machine, observed, now, &inputs, &draft.actions);
+    // What is not carried out after a refusal is not reported as done.
+    let goes_on = |action: &&Action| refusal.is_none_or(|it| action.goes_on_after(it.subject));
+    let done: Vec<_> = draft.actions.iter().filter(goes_on).cloned().collect();
+    let status = report(machine, observed, now, &inputs, &done);
     Draft {
         status: Some(status),
         ..draft

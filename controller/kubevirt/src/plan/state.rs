@@ -100,8 +100,13 @@ fn has_no_owner_for(machine: &Machine, claim: &Claim) -> bool {
 /// for a disk that the Machine no longer has. A claim that only has KubeVirt's label is not touched: somebody else may have
 /// made it.
 fn add_owner(machine: &Machine, observed: &Observed) -> Vec<Action> {
+    let vm = own_vm(machine, observed);
+    // Without the VirtualMachine nothing says any more that a claim of others was among the disks of the guest.
+    if machine.is_deleting() && vm.is_none() {
+        return vec![];
+    }
     // What the VirtualMachine owns goes with it when the Machine is deleted.
-    let vm = own_vm(machine, observed).filter(|_| !machine.is_deleting());
+    let vm = vm.filter(|_| !machine.is_deleting());
     let claims = observed.state_claims.iter();
     let claims = claims.filter(|claim| {
         let is_ours = vm.is_some_and(|vm| is_owned_by(claim, vm.uid()));

@@ -47,7 +47,9 @@ fn updates(page: &mut String) {
          change that becomes effective at the next restart of a running machine, or only in a new instance. \
          Until the guest was restarted the change is in `status.pendingChanges`.\n\nThe volume of a disk that \
          leaves the spec is kept on both backends, whatever its `reclaimPolicy` \
-         ([DiskKept](#diskkept)).\n\n| changed field | on KubeVirt | on libvirt |\n|---|---|---|\n",
+         ([DiskKept](#diskkept)). A change that would discard EFI variables or the content of a TPM is refused until it is \
+         confirmed ([StateDiscarded](#statediscarded)). On KubeVirt the image of a disk may be replaced by another one until it is \
+         in the volume.\n\n| changed field | on KubeVirt | on libvirt |\n|---|---|---|\n",
     );
     let effects = |field: Field| [Backend::Kubevirt, Backend::Libvirt].map(|it| field.effect(it));
     let mut rows: Vec<([Effect; 2], Vec<String>)> = Vec::new();

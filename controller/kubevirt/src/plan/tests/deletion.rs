@@ -454,6 +454,22 @@ fn the_state_of_a_guest_is_kept_with_a_disk_that_left_the_spec() {
     assert_eq!(owners(&environment, &name), [""; 0]);
 }
 
+/// Another client gave the guest a volume, whose content it may have encrypted with a key of the TPM.
+#[test]
+fn the_state_of_a_guest_is_kept_with_a_claim_of_others_until_the_machine_is_gone() {
+    let mut environment = FakeCluster::new(machine(block()));
+    environment.settle();
+    let volume = json!({"name": "other", "persistentVolumeClaim": {"claimName": "other"}});
+    let vm = environment.vm.as_mut().unwrap();
+    vm.spec.template.spec.volumes.push(decode(volume));
+    let name = delete_with_state(&mut environment);
+    let done = environment.settle();
+    assert!(environment.machine.is_none(), "{done:?}");
+    assert_eq!(owners(&environment, &name), [""; 0]);
+    let claim = &environment.claims[&name];
+    assert_eq!(claim.label(names::LABEL_RETAINED_STATE), Some("web"));
+}
+
 /// One of them might have the VirtualMachine as its only owner.
 #[test]
 fn a_deletion_waits_for_the_claims_with_the_state_of_the_guest() {

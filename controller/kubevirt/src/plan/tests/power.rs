@@ -96,4 +96,10 @@ fn what_was_refused_may_be_needed_by_a_start_and_by_no_stop() {
     let actions = [set("Halted"), reset, set("Always"), set("RerunOnFailure")];
     let carried_out = actions.map(|action| action.stops_or_resets());
     assert_eq!(carried_out, [true, true, false, false]);
+    // The VirtualMachine is complete, and its own claims are checked when it is started.
+    assert!(set("Always").goes_on_after(Subject::Guest));
+    for refused in [Subject::Storage, Subject::Network, Subject::Machine] {
+        assert!(!set("Always").goes_on_after(refused), "{refused:?}");
+        assert!(set("Halted").goes_on_after(refused), "{refused:?}");
+    }
 }
