@@ -2,32 +2,32 @@
 //! for the controller, which reads the host.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::api::choice::{Choice as _, FirmwareType, HugepageSize, MachineType};
 use crate::api::libvirt_host::HostFirmware;
 use crate::api::normalized::Normalized;
 
-/// What the hypervisor of a host has, as far as it is known.
+/// What the hypervisor of a host has, as far as it is known. The lists are borrowed where many hosts are compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostHardware {
+pub struct HostHardware<'a> {
     /// Machine types with their QEMU names; empty: not known.
-    pub machine_types: BTreeSet<String>,
+    pub machine_types: Cow<'a, [String]>,
     /// Firmware beside BIOS; `None` before the host was reached for the first time.
     pub firmware: Option<HostFirmware>,
     /// Whether it emulates TPMs; `None` before the host was reached for the first time.
     pub tpm: Option<bool>,
     /// CPU models that its guests can have; empty: not known.
-    pub cpu_models: BTreeSet<String>,
+    pub cpu_models: Cow<'a, [String]>,
     /// Sizes of the huge pages that it has; `None`: not known.
-    pub hugepages: Option<Vec<HugepageSize>>,
+    pub hugepages: Option<Cow<'a, [HugepageSize]>>,
 }
 
-impl HostHardware {
+impl HostHardware<'_> {
     /// Whether the host has what a guest needs. What is not known is taken to be there.
     pub fn offers(&self, need: &HardwareNeed<'_>) -> bool {
-        let has = |names: &BTreeSet<String>, name: &str| names.is_empty() || names.contains(name);
+        let has =
+            |names: &[String], name: &str| names.is_empty() || names.iter().any(|it| it == name);
         match need {
             HardwareNeed::MachineType(kind) => has(&self.machine_types, kind.as_str()),
             HardwareNeed::Efi => self.firmware.is_none_or(|it| it.efi),

@@ -63,7 +63,7 @@ pub struct HostRow {
     /// How many devices it offers, by name.
     pub devices: BTreeMap<String, usize>,
     /// What its hypervisor has, as last reported.
-    pub hardware: HostHardware,
+    pub hardware: HostHardware<'static>,
     /// Prefixes of URLs that it fetches images from; `None`: any that leads to a public address.
     pub image_sources: Option<Vec<String>>,
     /// Storage classes whose pools other hosts have as well.

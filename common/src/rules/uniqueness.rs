@@ -126,7 +126,7 @@ pub(super) fn segment(
 /// The cards that are on a segment. Thousands may have one address on networks that do not exist: each network is compared
 /// once.
 pub(super) fn on_segment(
-    others: Vec<OtherCard>,
+    mut others: Vec<OtherCard>,
     of_card: &Segment,
     catalog: &dyn Catalog,
 ) -> Vec<OtherCard> {
@@ -136,24 +136,18 @@ pub(super) fn on_segment(
     let hosts = catalog.hosts();
     let hosts = || hosts.iter().map(|host| &host.networks[..]);
     let mut compared = HashMap::new();
-    let meets: Vec<bool> = others
-        .iter()
-        .map(
-            |OtherCard {
-                 namespace, card, ..
-             }| {
-                let network = (namespace, card.network.as_deref(), card.backend);
-                *compared.entry(network).or_insert_with(|| {
-                    let segment = segment(namespace, network.1, card.backend, catalog);
-                    segment.is_some_and(|segment| segment.meets(of_card, hosts()))
-                })
-            },
-        )
-        .collect();
-    let others = others.into_iter().zip(meets);
+    let mut meets = |other: &OtherCard| {
+        let (network, backend) = (other.card.network.clone(), other.card.backend);
+        let key = (other.namespace.clone(), network, backend);
+        *compared
+            .entry(key)
+            .or_insert_with_key(|(namespace, network, _)| {
+                let segment = segment(namespace, network.as_deref(), backend, catalog);
+                segment.is_some_and(|segment| segment.meets(of_card, hosts()))
+            })
+    };
+    others.retain(|other| meets(other));
     others
-        .filter_map(|(other, meets)| meets.then_some(other))
-        .collect()
 }
 
 /// The Machine that has an address, and where. What is in another namespace is confidential.

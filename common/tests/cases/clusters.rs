@@ -155,12 +155,12 @@ struct Host {
     tpm: Option<bool>,
     /// Of its status.
     #[serde(default, rename = "cpuModels")]
-    cpu_models: BTreeSet<String>,
+    cpu_models: Vec<String>,
     /// Of its status.
     hugepages: Option<Vec<HugepageSize>>,
     /// Of its status.
     #[serde(default, rename = "machineTypes")]
-    machine_types: BTreeSet<String>,
+    machine_types: Vec<String>,
     /// Of its status.
     firmware: Option<HostFirmware>,
 }
@@ -228,11 +228,11 @@ impl From<Cluster> for StaticCatalog {
                 .map(|(name, host)| {
                     let mut row = HostRow::new(name, host.labels, host.spec, host.allocatable);
                     row.hardware = HostHardware {
-                        machine_types: host.machine_types,
+                        machine_types: host.machine_types.into(),
                         firmware: host.firmware,
                         tpm: host.tpm,
-                        cpu_models: host.cpu_models,
-                        hugepages: host.hugepages,
+                        cpu_models: host.cpu_models.into(),
+                        hugepages: host.hugepages.map(Into::into),
                     };
                     row.allocated = host.allocated;
                     Arc::new(row)

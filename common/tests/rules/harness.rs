@@ -109,22 +109,7 @@ pub(crate) fn machine(spec: &Value) -> Value {
 }
 
 /// Applies a JSON merge patch (RFC 7396).
-pub(crate) fn merge_patch(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = json!({});
-    }
-    for (key, value) in patch {
-        if value.is_null() {
-            target.as_object_mut().unwrap().remove(key);
-        } else {
-            merge_patch(&mut target[key], value);
-        }
-    }
-}
+pub(crate) use json_patch::merge as merge_patch;
 
 /// Everything that a review depends on, except the object and the stage.
 #[derive(Clone, Copy)]

@@ -223,13 +223,13 @@ fn space(block: &Normalized, spec: &LibvirtHostSpec, snapshot: &Snapshot) -> Res
 
 /// Whether the hypervisor has what the guest needs, as far as it says what it has.
 fn hardware(block: &Normalized, virt_type: VirtType, info: &HostInfo) -> Result<(), String> {
-    let models = info.cpu_models.get(&virt_type).into_iter().flatten();
+    let models = info.cpu_models.get(&virt_type);
     let has = HostHardware {
-        machine_types: info.machine_types.iter().cloned().collect(),
+        machine_types: info.machine_types.as_slice().into(),
         firmware: Some(info.firmware()),
         tpm: Some(info.tpm),
-        cpu_models: models.cloned().collect(),
-        hugepages: info.hugepages.clone(),
+        cpu_models: models.map_or(&[][..], Vec::as_slice).into(),
+        hugepages: info.hugepages.as_deref().map(Into::into),
     };
     let Some(lacks) = HardwareNeed::all_of(block).find(|need| !has.offers(need)) else {
         return Ok(());

@@ -32,11 +32,11 @@ impl Host {
         let status = self.status.unwrap_or_default();
         let mut row = HostRow::new(name, labels, self.spec?, status.allocatable);
         row.hardware = HostHardware {
-            machine_types: status.machine_types.into_iter().collect(),
+            machine_types: status.machine_types.into(),
             firmware: status.firmware,
             tpm: status.tpm,
-            cpu_models: status.cpu_models.into_iter().collect(),
-            hugepages: status.hugepages,
+            cpu_models: status.cpu_models.into(),
+            hugepages: status.hugepages.map(Into::into),
         };
         row.allocated = status.allocated;
         row.kept = kept_by_namespace(&status.kept_volumes);

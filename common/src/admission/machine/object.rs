@@ -81,7 +81,7 @@ pub(super) struct Old<'a> {
     pub(super) object: Object<'a>,
     pub(super) block: Option<Normalized>,
     /// The block if it does not match the intent: the spec changed, and faults that were not new gave no other block. The
-    /// controller still makes what it says.
+    /// controller made the guest and its disks as it says.
     pub(super) outdated_block: Option<Normalized>,
     /// Faults found while decoding it.
     pub(super) faults: Findings,

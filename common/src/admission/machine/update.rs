@@ -8,7 +8,7 @@ use crate::code::Code;
 use crate::normalize::{Merged, Pins};
 use crate::rules;
 use crate::rules::rule::{Lookup, MigrationRequest, Update};
-use crate::violation::{Findings, Violation, Warning};
+use crate::violation::{Findings, Warning};
 
 /// What the annotations of a Machine request that those of the stored one do not.
 pub(super) fn migration_request<'a>(
@@ -63,13 +63,11 @@ pub(super) fn notes(
     if let Some((old, outdated)) = old.and_then(|old| Some((old, old.outdated_block.as_ref()?))) {
         let mut faults = Findings::default();
         check_update(reviewed, old, outdated, None, lookup.catalog, &mut faults);
-        let lost =
-            |fault: &Violation| [Code::DiskShrunk, Code::StateDiscarded].contains(&fault.code);
-        faults
-            .violations
-            .into_iter()
-            .filter(lost)
-            .for_each(|fault| findings.deny(fault));
+        for fault in faults.violations {
+            if [Code::DiskShrunk, Code::StateDiscarded].contains(&fault.code) {
+                findings.deny(fault);
+            }
+        }
     }
     warnings_of_new(lookup, block)
 }

@@ -77,7 +77,7 @@ pub(super) fn not_offered(
         HardwareNeed::MachineType(_) => {
             let kinds = [MachineType::Q35, MachineType::Pc];
             let is_offered =
-                |kind: &MachineType| all().any(|it| it.machine_types.contains(kind.as_str()));
+                |kind: &MachineType| all().any(|it| it.machine_types.iter().any(|it| it == kind.as_str()));
             let instead = match kinds.into_iter().find(is_offered) {
                 Some(kind) => format!("take {kind}"),
                 None => "use backend: kubevirt".to_owned(),
@@ -99,7 +99,7 @@ pub(super) fn not_offered(
             forbidden(Code::TpmNotOffered, detail.to_owned())
         }
         HardwareNeed::CpuModel(model) => {
-            let known: BTreeSet<_> = all().flat_map(|it| &it.cpu_models).collect();
+            let known: BTreeSet<_> = all().flat_map(|it| it.cpu_models.iter()).collect();
             let known: Vec<_> = known.into_iter().cloned().collect();
             let nearest = did_you_mean(model, known.iter().map(String::as_str));
             let known = nearest_first(model, known);
@@ -109,7 +109,7 @@ pub(super) fn not_offered(
             invalid(Code::CpuModelNotOffered, detail)
         }
         HardwareNeed::Hugepages(_) => {
-            let sizes = all().flat_map(|it| it.hugepages.iter().flatten());
+            let sizes = all().flat_map(|it| it.hugepages.iter().flat_map(|it| it.iter()));
             let sizes: BTreeSet<_> = sizes.map(|size| size.as_str().to_owned()).collect();
             let instead = if sizes.is_empty() {
                 "no host has any huge pages; reserve some, or drop it".to_owned()

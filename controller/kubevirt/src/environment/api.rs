@@ -207,7 +207,7 @@ impl FakeCluster {
             set(&mut changed, before, &call.body);
             self.applied.insert(uid_of(&live), call.body.clone());
         } else {
-            merge(&mut changed, &call.body);
+            json_patch::merge(&mut changed, &call.body);
         }
         Ok((200, self.write(call, call.name(), Some(live), changed)))
     }
@@ -353,22 +353,4 @@ fn definition(name: &str) -> Value {
     let spec =
         json!({"group": "", "names": {"kind": "", "plural": ""}, "scope": "", "versions": []});
     json!({"metadata": {"name": name}, "spec": spec})
-}
-
-/// Merges a patch (RFC 7386).
-fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = json!({});
-    }
-    for (key, value) in patch {
-        if value.is_null() {
-            target.as_object_mut().unwrap().remove(key);
-        } else {
-            merge(&mut target[key.as_str()], value);
-        }
-    }
 }

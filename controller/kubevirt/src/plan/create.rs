@@ -116,9 +116,10 @@ pub(crate) fn plan(
         status: None,
         requeue_after: retry.or(awaits_pod.then_some(POD_START_TIMEOUT)),
     };
-    let draft = draft.unless_paused(machine);
-    // What is not carried out after a refusal is not reported as done.
-    let goes_on = |action: &&Action| refusal.is_none_or(|it| action.goes_on_after(it.subject));
+    // What is not carried out while the Machine is paused or after a refusal is not reported as done.
+    let goes_on = |action: &&Action| {
+        !machine.is_paused() && refusal.is_none_or(|it| action.goes_on_after(it.subject))
+    };
     let done: Vec<_> = draft.actions.iter().filter(goes_on).cloned().collect();
     let status = report(machine, observed, now, &inputs, &done);
     Draft {

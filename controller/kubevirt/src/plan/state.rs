@@ -105,7 +105,7 @@ fn add_owner(machine: &Machine, observed: &Observed) -> Vec<Action> {
     if machine.is_deleting() && vm.is_none() {
         return vec![];
     }
-    // What the VirtualMachine owns goes with it when the Machine is deleted.
+    // What the VirtualMachine owns is deleted with it when the Machine is deleted.
     let vm = vm.filter(|_| !machine.is_deleting());
     let claims = observed.state_claims.iter();
     let claims = claims.filter(|claim| {

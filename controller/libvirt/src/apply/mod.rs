@@ -234,7 +234,7 @@ impl Applier {
     }
 }
 
-/// Begins no further copies for a while, if the copies of the host were in the way of a deletion.
+/// Begins no further copies for a while, if a deletion has to wait for those that the host makes.
 fn wait_for_copies<T>(host: &ConnectedHost, deleted: &Result<T, AccessError>) {
     if matches!(deleted, Err(AccessError::Busy(_))) {
         host.copies.hold(Instant::now());

@@ -412,7 +412,7 @@ fn the_state_of_a_guest_has_no_owner_while_a_disk_is_kept() {
     assert_eq!(owners(&environment, &name), [""; 0]);
     assert_eq!(environment.pass(), [""; 0]);
 
-    // Once no disk of the Machine is kept, the state goes with it.
+    // Once no disk of the Machine is kept, the state is deleted with it.
     edit(&mut environment, |block| {
         for disk in &mut block.disks {
             disk.reclaim_policy = ReclaimPolicy::Delete;
