@@ -370,13 +370,13 @@ fn every_field_has_the_effect_that_the_table_names_on_each_backend() {
             Effect::Live | Effect::Grow | Effect::Resolved | Effect::Nothing => {
                 assert_eq!(accepted("Running").warnings, [""; 0], "{what}");
             }
-            Effect::LiveOrRestart => {
+            Effect::HotPlugOrRestart | Effect::LiveMigrationOrRestart => {
                 let warnings = accepted("Running").warnings;
                 let is_restart = has_code(&warnings, "RestartRequired");
                 assert!(warnings.is_empty() || is_restart, "{what}: {warnings:?}");
                 assert_eq!(accepted("Stopped").warnings, [""; 0], "{what}");
             }
-            Effect::Restart | Effect::MigrationOrRestart => {
+            Effect::Restart | Effect::NextMigrationOrRestart => {
                 let warnings = accepted("Running").warnings;
                 assert!(has_code(&warnings, "RestartRequired"), "{what}");
                 assert!(
@@ -561,7 +561,10 @@ fn kubevirt_gets_another_template_for_exactly_the_changes_that_concern_the_guest
         let is_announced = has_code(warnings, "RestartRequired");
         let expected = match field.effect(backend) {
             Effect::Live | Effect::Grow | Effect::Resolved | Effect::Nothing => false,
-            Effect::LiveOrRestart | Effect::MigrationOrRestart | Effect::Restart => true,
+            Effect::HotPlugOrRestart
+            | Effect::LiveMigrationOrRestart
+            | Effect::NextMigrationOrRestart
+            | Effect::Restart => true,
             // Inline data is in a Secret of the controller, and the template has only its name.
             Effect::NewInstance => is_changed,
             Effect::RefusedWhileRunning | Effect::Refused => panic!("{field:?} was accepted"),

@@ -186,10 +186,10 @@ impl Subject {
         let warnings: Vec<_> = warnings.collect();
         let is_announced = warnings.iter().any(|line| is_of(field, line));
         let waits = match effect {
-            Effect::Restart | Effect::NewInstance | Effect::MigrationOrRestart => true,
+            Effect::Restart | Effect::NewInstance | Effect::NextMigrationOrRestart => true,
             Effect::Live | Effect::Nothing | Effect::Grow => false,
             // It depends on the guest: admission has to say which.
-            Effect::LiveOrRestart => is_announced,
+            Effect::HotPlugOrRestart | Effect::LiveMigrationOrRestart => is_announced,
             Effect::RefusedWhileRunning | Effect::Refused | Effect::Resolved => {
                 return self.fault(field, effect.describe());
             }

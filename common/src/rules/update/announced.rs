@@ -83,18 +83,15 @@ impl<'f> Warnings<'f> {
 
     /// When the backend applies a change of a field to a running guest that can take it.
     fn when(&self, field: Field) -> When {
+        let by_migration = field.effect(self.backend) == Effect::LiveMigrationOrRestart;
         match (self.backend, field) {
             (Backend::Libvirt, _) => When::AtOnce,
-            (Backend::Kubevirt, Field::Sockets | Field::MemorySize) if self.grows_at_once => {
-                When::AtOnce
-            }
-            (Backend::Kubevirt, Field::NicNetwork) => {
+            (_, Field::Sockets | Field::MemorySize) if self.grows_at_once => When::AtOnce,
+            (_, Field::NicNetwork) => {
                 network_obstacle(self.kubevirt).map_or_else(|| self.migration.clone(), When::Later)
             }
-            (Backend::Kubevirt, Field::Sockets | Field::MemorySize | Field::Nic) => {
-                self.migration.clone()
-            }
-            (Backend::Kubevirt, _) => match self.offers(field) {
+            _ if by_migration => self.migration.clone(),
+            _ => match self.offers(field) {
                 Some(true) => When::AtOnce,
                 Some(false) => When::Later(AT_RESTART.to_owned()),
                 None => When::IfBackendCan,
@@ -105,8 +102,13 @@ impl<'f> Warnings<'f> {
     /// Warns of a change, unless it takes effect at once or never by the table. `fits`: whether
     /// the running guest can take it.
     pub(super) fn add(&mut self, field: Field, path: FieldPath, fits: bool, what: &str) {
-        let when = match (field.effect(self.backend), self.when(field)) {
-            (Effect::LiveOrRestart, When::AtOnce) if fits => return,
+        let effect = field.effect(self.backend);
+        let while_it_runs = matches!(
+            effect,
+            Effect::HotPlugOrRestart | Effect::LiveMigrationOrRestart
+        );
+        let when = match (effect, self.when(field)) {
+            (_, When::AtOnce) if while_it_runs && fits => return,
             (Effect::Grow, When::Later(_)) if fits => {
                 "now, and in the guest at the next restart".to_owned()
             }
@@ -114,12 +116,15 @@ impl<'f> Warnings<'f> {
                 "now, but in the guest only at a restart with KubeVirt's feature gate ExpandDisks, which is not enabled on this cluster".to_owned()
             }
             // Most of it takes a live migration, which the cluster may not allow.
-            (Effect::LiveOrRestart, When::IfBackendCan) if fits => {
+            (_, When::IfBackendCan) if while_it_runs && fits => {
                 "at once if the backend can, else at the next restart".to_owned()
             }
-            (Effect::LiveOrRestart, When::Later(when)) if fits => when,
-            (Effect::MigrationOrRestart, _) => "at the next live migration or restart".to_owned(),
-            (Effect::LiveOrRestart | Effect::Restart, _) => AT_RESTART.to_owned(),
+            (_, When::Later(when)) if while_it_runs && fits => when,
+            (Effect::NextMigrationOrRestart, _) => {
+                "at the next live migration or restart".to_owned()
+            }
+            (Effect::Restart, _) => AT_RESTART.to_owned(),
+            _ if while_it_runs => AT_RESTART.to_owned(),
             (Effect::Nothing, _) => {
                 self.findings.note(&format!(
                     "{path}: {what}, which has no effect once the Machine is bound to a host"

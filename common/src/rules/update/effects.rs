@@ -10,10 +10,13 @@ use crate::api::choice::Backend;
 pub enum Effect {
     /// Takes effect while the machine runs.
     Live,
-    /// Takes effect while the machine runs if the running guest can take it, else at its next restart.
-    LiveOrRestart,
-    /// A running machine has it after it was migrated to another node, or after its next restart.
-    MigrationOrRestart,
+    /// The backend changes the running guest in place if the guest can take it; else it takes effect at its next restart.
+    HotPlugOrRestart,
+    /// The backend migrates the running guest for it if the guest can take it; else it takes effect at its next restart.
+    LiveMigrationOrRestart,
+    /// The backend does not migrate the running guest for it: it takes effect at the next live migration, whatever that is for,
+    /// or at the next restart.
+    NextMigrationOrRestart,
     /// Accepted; a running machine has it after its next restart.
     Restart,
     /// Accepted; cloud-init acts on it only in a new instance, after the Machine was deleted and created again.
@@ -35,10 +38,13 @@ impl Effect {
     pub fn describe(self) -> &'static str {
         match self {
             Self::Live => "takes effect while the machine runs",
-            Self::LiveOrRestart => {
+            Self::HotPlugOrRestart => {
                 "takes effect while the machine runs if the guest can take it, else at the next restart"
             }
-            Self::MigrationOrRestart => "takes effect at the next live migration or restart",
+            Self::LiveMigrationOrRestart => {
+                "takes effect by a live migration if the guest can take it, else at the next restart"
+            }
+            Self::NextMigrationOrRestart => "takes effect at the next live migration or restart",
             Self::Restart => "takes effect at the next restart",
             Self::NewInstance => "takes effect on a new instance only",
             Self::Grow => {
@@ -82,105 +88,105 @@ macro_rules! effects {
 }
 
 effects! {
-    // Field         path below spec                KubeVirt             libvirt
-    Template          "template"                    Resolved             Resolved,
-    Backend           "backend"                     Refused              Refused,
-    PowerState        "powerState"                  Live                 Live,
-    GuestShutdownStops "guestShutdownStops"         Live                 Live,
-    DeletionProtection "deletionProtection"         Live                 Live,
+    // Field          path below spec              KubeVirt               libvirt
+    Template          "template"                   Resolved               Resolved,
+    Backend           "backend"                    Refused                Refused,
+    PowerState        "powerState"                 Live                   Live,
+    GuestShutdownStops "guestShutdownStops"         Live                   Live,
+    DeletionProtection "deletionProtection"         Live                   Live,
     // The firmware follows from it.
-    Os                "os"                          RefusedWhileRunning  RefusedWhileRunning,
-    Drivers           "drivers"                     Restart              Restart,
+    Os                "os"                         RefusedWhileRunning    RefusedWhileRunning,
+    Drivers           "drivers"                    Restart                Restart,
     // With maxCores, and on Windows, the cores are sockets.
-    Cores             "resources.cpu.cores"         LiveOrRestart        LiveOrRestart,
-    Threads           "resources.cpu.threads"       Restart              Restart,
-    Sockets           "resources.cpu.sockets"       LiveOrRestart        LiveOrRestart,
-    MaxSockets        "resources.cpu.maxSockets"    Restart              Restart,
-    MaxCores          "resources.cpu.maxCores"      Restart              Restart,
-    MemorySize        "resources.memory.size"       LiveOrRestart        LiveOrRestart,
-    MaxMemorySize     "resources.memory.maxSize"    Restart              Restart,
-    CpuModel          "resources.cpu.model"         Restart              Restart,
-    DedicatedCpu      "resources.cpu.dedicated"     Restart              Restart,
-    Hugepages         "resources.memory.hugepages"  Restart              Restart,
-    Devices           "devices"                     Restart              Restart,
-    Watchdog          "watchdog"                    Restart              Restart,
+    Cores             "resources.cpu.cores"        LiveMigrationOrRestart HotPlugOrRestart,
+    Threads           "resources.cpu.threads"      Restart                Restart,
+    Sockets           "resources.cpu.sockets"      LiveMigrationOrRestart HotPlugOrRestart,
+    MaxSockets        "resources.cpu.maxSockets"   Restart                Restart,
+    MaxCores          "resources.cpu.maxCores"     Restart                Restart,
+    MemorySize        "resources.memory.size"      LiveMigrationOrRestart HotPlugOrRestart,
+    MaxMemorySize     "resources.memory.maxSize"   Restart                Restart,
+    CpuModel          "resources.cpu.model"        Restart                Restart,
+    DedicatedCpu      "resources.cpu.dedicated"    Restart                Restart,
+    Hugepages         "resources.memory.hugepages" Restart                Restart,
+    Devices           "devices"                    Restart                Restart,
+    Watchdog          "watchdog"                   Restart                Restart,
     // On libvirt the controller asks the agent, by the channel that every domain has.
-    Readiness         "probes.readiness"            Restart              Live,
-    Liveness          "probes.liveness"             Restart              Refused,
+    Readiness         "probes.readiness"           Restart                Live,
+    Liveness          "probes.liveness"            Restart                Refused,
     // The guest loses a removed disk with this effect; its volume is kept, see `kept`.
     // KubeVirt plugs in and out with a feature gate, see `Warnings::offers`.
-    Disk              "disks[].name"                LiveOrRestart        LiveOrRestart,
-    DiskRemove        "disks[].remove"              LiveOrRestart        LiveOrRestart,
+    Disk              "disks[].name"               HotPlugOrRestart       HotPlugOrRestart,
+    DiskRemove        "disks[].remove"             HotPlugOrRestart       HotPlugOrRestart,
     // The guest has the new size at once; on KubeVirt before 1.8 with a feature gate, see `Warnings::offers`.
-    DiskSize          "disks[].size"                Grow                 Grow,
-    DiskBus           "disks[].bus"                 Restart              Restart,
-    DiskSerial        "disks[].serial"              Restart              Restart,
-    DiskReclaimPolicy "disks[].reclaimPolicy"       Live                 Live,
-    DiskStorageClass  "disks[].storageClass"        Refused              Refused,
-    DiskAccessMode    "disks[].accessMode"          Refused              Refused,
-    DiskVolumeMode    "disks[].volumeMode"          Refused              Refused,
-    DiskImage         "disks[].image"               Refused              Refused,
-    DiskClaimName     "disks[].claimName"           Refused              Refused,
-    DiskShareable     "disks[].shareable"           Restart              Restart,
-    DiskSelector      "disks[].selector"            Refused              Refused,
-    DiskVolumeName    "disks[].volumeName"          Refused              Refused,
+    DiskSize          "disks[].size"               Grow                   Grow,
+    DiskBus           "disks[].bus"                Restart                Restart,
+    DiskSerial        "disks[].serial"             Restart                Restart,
+    DiskReclaimPolicy "disks[].reclaimPolicy"      Live                   Live,
+    DiskStorageClass  "disks[].storageClass"       Refused                Refused,
+    DiskAccessMode    "disks[].accessMode"         Refused                Refused,
+    DiskVolumeMode    "disks[].volumeMode"         Refused                Refused,
+    DiskImage         "disks[].image"              Refused                Refused,
+    DiskClaimName     "disks[].claimName"          Refused                Refused,
+    DiskShareable     "disks[].shareable"          Restart                Restart,
+    DiskSelector      "disks[].selector"           Refused                Refused,
+    DiskVolumeName    "disks[].volumeName"         Refused                Refused,
     // KubeVirt applies both by a live migration. It starts one by itself if the cluster allows it.
-    Nic               "networks[].name"             LiveOrRestart        LiveOrRestart,
-    NicNetwork        "networks[].networkName"      LiveOrRestart        Restart,
-    NicModel          "networks[].model"            Restart              Restart,
-    NicMac            "networks[].macAddress"       Restart              Restart,
+    Nic               "networks[].name"            LiveMigrationOrRestart HotPlugOrRestart,
+    NicNetwork        "networks[].networkName"     LiveMigrationOrRestart Restart,
+    NicModel          "networks[].model"           Restart                Restart,
+    NicMac            "networks[].macAddress"      Restart                Restart,
     // The network configuration of cloud-init has them; a new one does not change the instance id of the seed.
-    NicAddresses      "networks[].ipAddresses"      NewInstance          NewInstance,
-    BootOrder         "bootOrder"                   Restart              Restart,
-    Cdrom             "cdroms[].name"               Restart              Restart,
+    NicAddresses      "networks[].ipAddresses"     NewInstance            NewInstance,
+    BootOrder         "bootOrder"                  Restart                Restart,
+    Cdrom             "cdroms[].name"              Restart                Restart,
     // KubeVirt changes media with a feature gate, see `Warnings::offers`, in drives that are `hotpluggable`.
-    CdromImage        "cdroms[].image"              LiveOrRestart        Live,
+    CdromImage        "cdroms[].image"             HotPlugOrRestart       Live,
     // The image is imported again. A libvirt host reads it in place, so these fields of an imported volume are unused.
-    CdromSize         "cdroms[].size"               LiveOrRestart        Nothing,
-    CdromStorageClass "cdroms[].storageClass"       LiveOrRestart        Nothing,
+    CdromSize         "cdroms[].size"              HotPlugOrRestart       Nothing,
+    CdromStorageClass "cdroms[].storageClass"      HotPlugOrRestart       Nothing,
     // On a libvirt host a new content is a new instance id in the seed, so cloud-init acts on it at the next start.
-    UserData          "cloudInit.userData"          NewInstance          Restart,
-    NetworkData       "cloudInit.networkData"       NewInstance          Restart,
-    CloudConfig       "cloudInit.cloudConfig"       NewInstance          Restart,
-    NetworkConfig     "cloudInit.networkConfig"     NewInstance          Restart,
-    MetaData          "cloudInit.metaData"          NewInstance          Restart,
-    UserDataSecret    "cloudInit.secretRef"         NewInstance          Restart,
-    NetworkDataSecret "cloudInit.networkDataSecretRef" NewInstance       Restart,
+    UserData          "cloudInit.userData"         NewInstance            Restart,
+    NetworkData       "cloudInit.networkData"      NewInstance            Restart,
+    CloudConfig       "cloudInit.cloudConfig"      NewInstance            Restart,
+    NetworkConfig     "cloudInit.networkConfig"    NewInstance            Restart,
+    MetaData          "cloudInit.metaData"         NewInstance            Restart,
+    UserDataSecret    "cloudInit.secretRef"        NewInstance            Restart,
+    NetworkDataSecret "cloudInit.networkDataSecretRef" NewInstance            Restart,
     // Windows Setup reads its answer file once.
-    Sysprep           "cloudInit.sysprep"           NewInstance          NewInstance,
-    DisplayType       "display.type"                Restart              Restart,
-    DisplayVideo      "display.video"               Restart              Restart,
+    Sysprep           "cloudInit.sysprep"          NewInstance            NewInstance,
+    DisplayType       "display.type"               Restart                Restart,
+    DisplayVideo      "display.video"              Restart                Restart,
     // So is a change of the Secret's content. KubeVirt's VNC takes no password.
-    DisplayPassword   "display.passwordSecretRef"   Refused              Live,
-    ConsoleLog        "console.log"                 Restart              Restart,
-    MachineType       "domain.machine.type"         RefusedWhileRunning  RefusedWhileRunning,
-    Acpi              "domain.features.acpi"        Restart              Restart,
-    Apic              "domain.features.apic"        Restart              Restart,
-    Hyperv            "domain.features.hyperv"      Restart              Restart,
-    Efi               "domain.firmware.bootloader.efi"        RefusedWhileRunning RefusedWhileRunning,
-    SecureBoot        "domain.firmware.bootloader.secureBoot" RefusedWhileRunning RefusedWhileRunning,
+    DisplayPassword   "display.passwordSecretRef"  Refused                Live,
+    ConsoleLog        "console.log"                Restart                Restart,
+    MachineType       "domain.machine.type"        RefusedWhileRunning    RefusedWhileRunning,
+    Acpi              "domain.features.acpi"       Restart                Restart,
+    Apic              "domain.features.apic"       Restart                Restart,
+    Hyperv            "domain.features.hyperv"     Restart                Restart,
+    Efi               "domain.firmware.bootloader.efi" RefusedWhileRunning    RefusedWhileRunning,
+    SecureBoot        "domain.firmware.bootloader.secureBoot" RefusedWhileRunning    RefusedWhileRunning,
     // A libvirt host keeps the variables in a file in any case; without persistence each start begins with new ones.
-    PersistentEfi     "domain.firmware.bootloader.persistent" Restart         Live,
-    Clock             "domain.clock"                Restart              Restart,
+    PersistentEfi     "domain.firmware.bootloader.persistent" Restart                Live,
+    Clock             "domain.clock"               Restart                Restart,
     // A libvirt host is asked to shut the guest down by the controller, which also counts the time.
-    GracePeriod       "terminationGracePeriodSeconds" Restart            Live,
-    EvictionStrategy  "evictionStrategy"            Restart              Refused,
-    Tpm               "domain.devices.tpm"          Restart              Restart,
+    GracePeriod       "terminationGracePeriodSeconds" Restart                Live,
+    EvictionStrategy  "evictionStrategy"           Restart                Refused,
+    Tpm               "domain.devices.tpm"         Restart                Restart,
     // The pod that the guest runs in keeps its group. A Machine that is bound to a libvirt host stays there.
-    Group             "placement.antiAffinityGroup" Restart              Nothing,
+    Group             "placement.antiAffinityGroup" Restart                Nothing,
     // KubeVirt places the guest on another node when it is migrated, but does not migrate it for that. A Machine that is bound to
     // a libvirt host stays there.
-    NodeSelector      "nodeSelector"                MigrationOrRestart   Nothing,
-    Tolerations       "placement.tolerations"       MigrationOrRestart   Refused,
-    BackendOverrides  "backendOverrides"            Restart              Refused,
+    NodeSelector      "nodeSelector"               NextMigrationOrRestart Nothing,
+    Tolerations       "placement.tolerations"      NextMigrationOrRestart Refused,
+    BackendOverrides  "backendOverrides"           Restart                Refused,
     // KubeVirt copies them into the running instance, but not to its pod.
-    Affinity          "placement.affinity"          Restart              Refused,
-    TopologySpread    "placement.topologySpreadConstraints" Restart      Refused,
-    PriorityClass     "placement.priorityClassName" Restart              Refused,
+    Affinity          "placement.affinity"         Restart                Refused,
+    TopologySpread    "placement.topologySpreadConstraints" Restart                Refused,
+    PriorityClass     "placement.priorityClassName" Restart                Refused,
     // No review announces a change of labels or annotations: only the status does. On KubeVirt the guest has labels outside
     // reserved domains, and the annotations that a MachinePolicy allows.
-    Labels            "metadata.labels"             Restart              Nothing,
-    Annotations       "metadata.annotations"        Restart              Nothing,
+    Labels            "metadata.labels"            Restart                Nothing,
+    Annotations       "metadata.annotations"       Restart                Nothing,
 }
 
 #[cfg(test)]

@@ -12,19 +12,13 @@ use super::effects::{Effect, Field};
 /// A change that the table does not allow on a running guest needs a restart whatever the backend
 /// reports, so the action is never one that admission has not announced.
 pub fn pending_action(backend: Backend, field: &str, in_progress: bool) -> PendingAction {
-    let field = changed_field(field);
-    let effect = field.map(|field| field.effect(backend));
-    let may_be_live = matches!(
-        effect,
-        Some(Effect::Live | Effect::LiveOrRestart | Effect::MigrationOrRestart | Effect::Grow)
-    );
-    match (backend, field) {
-        _ if !(may_be_live && in_progress) => PendingAction::Restart,
-        (Backend::Libvirt, _)
-        | (Backend::Kubevirt, Some(Field::Disk | Field::DiskSize | Field::CdromImage)) => {
-            PendingAction::HotPlug
+    match pending_effect(backend, field) {
+        _ if !in_progress => PendingAction::Restart,
+        Some(Effect::Live | Effect::HotPlugOrRestart | Effect::Grow) => PendingAction::HotPlug,
+        Some(Effect::LiveMigrationOrRestart | Effect::NextMigrationOrRestart) => {
+            PendingAction::LiveMigration
         }
-        (Backend::Kubevirt, _) => PendingAction::LiveMigration,
+        _ => PendingAction::Restart,
     }
 }
 

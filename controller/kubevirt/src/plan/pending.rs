@@ -15,7 +15,7 @@ use common::render::kubevirt::types::{
     Devices, Disk, Domain, InstanceSpec, Interface, Memory, Network, Template, Volume,
 };
 use common::render::kubevirt::{hotplug, tolerations_text};
-use common::rules::update::pending_action;
+use common::rules::update::{Effect, pending_action, pending_effect};
 
 use super::changes::Changes;
 use super::running::running;
@@ -79,8 +79,8 @@ pub(super) fn pending(machine: &str, guest: &Guest<'_>, desired: &Template) -> V
         let can_apply =
             can_migrate && fits(&change.field) && !(refuses && missing.contains(&change.field));
         // KubeVirt plugs disks in and out without a migration, also while it applies nothing else.
-        let is_plugged = change.field.starts_with("disks[") && change.field.ends_with(']')
-            || change.field.starts_with("cdroms[") && change.field.ends_with(MEDIUM);
+        let effect = pending_effect(Backend::Kubevirt, &change.field);
+        let is_plugged = effect == Some(Effect::HotPlugOrRestart);
         let in_progress = if is_plugged {
             can_plug(&change.field)
         } else {
@@ -106,13 +106,10 @@ fn takes_memory(instance: &Instance, desired: &InstanceSpec) -> Option<bool> {
     Some(hotplug::takes_memory(least, most, desired))
 }
 
-/// End of the field of a medium.
-const MEDIUM: &str = "].image";
-
 /// Whether a change of this field, of a disk or of a medium, is one of this volume.
 fn changes_with(volume: &Volume, field: &str) -> bool {
     let name = &volume.name;
-    field == format!("disks[{name}]") || field == format!("cdroms[{name}{MEDIUM}")
+    field == format!("disks[{name}]") || field == format!("cdroms[{name}].image")
 }
 
 /// The group, the labels, the CPU model and the affinity that the guest was started with.

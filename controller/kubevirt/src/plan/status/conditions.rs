@@ -110,8 +110,9 @@ pub(super) fn migration_required(
 ) -> Option<Fault> {
     let fields = fields_with(changes, PendingAction::LiveMigration);
     // They matter when the guest is placed on a node, and KubeVirt does not migrate it for them.
-    let waits =
-        |field: &&str| pending_effect(Backend::Kubevirt, field) == Some(Effect::MigrationOrRestart);
+    let waits = |field: &&str| {
+        pending_effect(Backend::Kubevirt, field) == Some(Effect::NextMigrationOrRestart)
+    };
     let waiting: Vec<_> = fields.iter().copied().filter(waits).collect();
     let names = waiting.join(" or ");
     let except = if waiting.is_empty() {
