@@ -95,6 +95,8 @@ pub struct MachineRow {
     pub(super) existing_claims: Box<[ExistingClaim]>,
     /// What it uses of the quota of its namespace.
     pub usage: Usage,
+    /// Whether its status is older than its block: what its guest still has is not known then.
+    pub(super) is_unreported: bool,
     /// Disks that left its spec and their kept volumes on its libvirt host, in bytes.
     kept: Box<[(Box<str>, u64)]>,
 }
@@ -110,6 +112,7 @@ impl MachineRow {
             disks: disks.into_iter().collect::<Vec<_>>().join(" ").into(),
             existing_claims: Box::default(),
             usage: Usage::default(),
+            is_unreported: false,
             kept: Box::default(),
         }
     }
@@ -160,6 +163,25 @@ impl MachineRow {
             usage: unreadable::usage(spec),
             ..Self::new([], unreadable::disks_with_claims(spec))
         }
+    }
+
+    /// The row of a Machine whose guest still has other values than the block: of each resource the larger amount counts,
+    /// because a running guest gives back nothing before its restart. `pending` is that of
+    /// [`Normalized::running`]; `None`: the status is older than the block, so that it does not say.
+    #[must_use]
+    pub fn running<'p, P>(mut self, block: &Normalized, pending: Option<P>) -> Self
+    where
+        P: IntoIterator<Item = (&'p str, &'p str)>,
+    {
+        let Some(pending) = pending else {
+            self.is_unreported = true;
+            return self;
+        };
+        let mut pending = pending.into_iter().peekable();
+        if pending.peek().is_some() {
+            self.usage = self.usage.max(Usage::of(&block.running(pending)));
+        }
+        self
     }
 
     /// The row with kept volumes on its libvirt host: of `volumes`, by disk, those whose disk the block lacks. They may

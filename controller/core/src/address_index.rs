@@ -51,8 +51,18 @@ fn row(machine: &Machine, cluster: &str) -> MachineRow {
     let row = machine.desired().map(|block| {
         let row = MachineRow::of(block, derived).keeping(block, volumes);
         row.with_allocated(block, allocated(status))
+            .running(block, pending(machine))
     });
     row.unwrap_or_default()
+}
+
+/// What the guest has in place of what the block says. `None`: the status is one of an earlier generation.
+fn pending(machine: &Machine) -> Option<impl Iterator<Item = (&str, &str)>> {
+    let status = &machine.status;
+    let observed = status.observed_generation;
+    let changes = status.pending_changes.iter();
+    let pending = changes.map(|change| (change.field.as_str(), change.current.as_str()));
+    (observed.is_none() || observed == machine.generation()).then_some(pending)
 }
 
 /// The IP addresses that a status says are allocated, by name of the card.

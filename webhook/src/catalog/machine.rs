@@ -15,7 +15,7 @@ use serde_json::Value;
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = common::api::Machine)]
 pub struct Machine {
-    /// Name, namespace and resourceVersion only.
+    /// Name, namespace, resourceVersion and generation only.
     #[serde(deserialize_with = "identity")]
     metadata: ObjectMeta,
     #[serde(default, deserialize_with = "spec")]
@@ -46,6 +46,10 @@ struct Status {
     volumes: Vec<(Box<str>, u64)>,
     /// IP addresses that the controller has allocated, by network card.
     allocated: Vec<(Box<str>, IpAddr)>,
+    /// What the guest still has, by its path in the block.
+    pending: Vec<(Box<str>, Box<str>)>,
+    /// The generation that the status is about; `None`: there is no status yet.
+    observed_generation: Option<i64>,
 }
 
 impl Machine {
@@ -63,6 +67,15 @@ impl Machine {
         volumes.map(|(disk, size)| (&**disk, *size))
     }
 
+    /// What the guest has in place of what the block says: path in the block, value. `None`: the status is one of an earlier
+    /// generation.
+    pub(super) fn pending(&self) -> Option<impl Iterator<Item = (&str, &str)>> {
+        let observed = self.status.observed_generation;
+        let pending = self.status.pending.iter();
+        let pending = pending.map(|(field, current)| (&**field, &**current));
+        (observed.is_none() || observed == self.metadata.generation).then_some(pending)
+    }
+
     /// The IP addresses that the controller has allocated: network card, address.
     pub(super) fn allocated(&self) -> impl Iterator<Item = (&str, IpAddr)> {
         let allocated = self.status.allocated.iter();
@@ -77,12 +90,14 @@ fn identity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
         name: Option<String>,
         namespace: Option<String>,
         resource_version: Option<String>,
+        generation: Option<i64>,
     }
     let identity = Identity::deserialize(deserializer)?;
     Ok(ObjectMeta {
         name: identity.name,
         namespace: identity.namespace,
         resource_version: identity.resource_version,
+        generation: identity.generation,
         ..ObjectMeta::default()
     })
 }
@@ -112,6 +127,10 @@ fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Status, D::Error
         let addresses = addresses.filter_map(|address| address.as_str()?.parse().ok());
         Some(addresses.map(|address| (name.into(), address)).collect())
     };
+    let change = |change: &Value| {
+        let text = |key: &str| change.get(key).and_then(Value::as_str);
+        Some((text("field")?.into(), text("current")?.into()))
+    };
     Ok(Status {
         volumes: ["volumes", "keptVolumes"]
             .into_iter()
@@ -123,5 +142,7 @@ fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Status, D::Error
             .flat_map(|of_card: Vec<_>| of_card)
             .take(GUEST_ADDRESSES_MAX)
             .collect(),
+        pending: list("pendingChanges").filter_map(change).collect(),
+        observed_generation: status.get("observedGeneration").and_then(Value::as_i64),
     })
 }

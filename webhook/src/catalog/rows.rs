@@ -357,6 +357,7 @@ impl MachineEntry {
             Spec::Readable(block) => {
                 let row = MachineRow::of(block, derived).keeping(block, machine.volumes());
                 row.with_allocated(block, machine.allocated())
+                    .running(block, machine.pending())
             }
             Spec::Unreadable(row) => row.clone(),
         };

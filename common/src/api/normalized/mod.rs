@@ -10,6 +10,7 @@
 mod guest;
 mod network;
 mod placement;
+mod running;
 mod storage;
 
 use std::collections::BTreeMap;
@@ -20,8 +21,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::choice::{
-    Backend, DisplayType, EvictionStrategy, HugepageSize, MachineType, OsFamily, PowerState,
-    TemplateSource, VideoModel, WatchdogAction,
+    Backend, DisplayType, EvictionStrategy, FirmwareType, HugepageSize, MachineType, OsFamily,
+    PowerState, TemplateSource, VideoModel, WatchdogAction,
 };
 use super::machine::{Affinity, OpenObject, Probe, Probes, TopologySpreadConstraint};
 use super::schema;
@@ -272,9 +273,21 @@ impl Normalized {
         disks
     }
 
+    /// Whether EFI variables outlast the guest. A block of version 1 leaves them to the backend, and libvirt hosts keep them.
+    pub fn keeps_efi(&self) -> bool {
+        let by_backend =
+            self.backend == Backend::Libvirt && self.firmware.kind == FirmwareType::Efi;
+        self.firmware.persistent.unwrap_or(by_backend)
+    }
+
+    /// Whether the content of a TPM outlasts the guest.
+    pub fn keeps_tpm(&self) -> bool {
+        self.tpm.is_some_and(|tpm| tpm.persistent)
+    }
+
     /// Whether EFI variables or the content of a TPM outlast the guest.
     pub fn keeps_state(&self) -> bool {
-        self.firmware.persistent == Some(true) || self.tpm.is_some_and(|tpm| tpm.persistent)
+        self.keeps_efi() || self.keeps_tpm()
     }
 }
 

@@ -7,7 +7,6 @@ use common::api::choice::{Backend, Phase, TemplateSource};
 use common::api::libvirt_host::HostResources;
 use common::api::normalized::{Normalized, NormalizedGroup};
 use common::catalog::{KubevirtNeeds, MachineRow};
-use common::names;
 use common::quantity::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Deserialize;
@@ -164,10 +163,8 @@ impl From<Machine> for CachedMachine {
         Self {
             kubevirt_needs: on_kubevirt.map(KubevirtNeeds::from),
             binding,
-            // The finalizer is added before the first object of the Machine is created.
-            has_started: !is_pending
-                || machine.status.host.is_some()
-                || machine.has_finalizer(names::FINALIZER),
+            // Not by the finalizer: a user can write that.
+            has_started: !is_pending || machine.status.host.is_some(),
             unreadable: None,
             metadata,
             phase: machine.status.phase,

@@ -62,11 +62,15 @@ pub fn decide(caches: &Caches, this: &CachedMachine, machine: &Machine) -> Decis
         let mut conditions = machine.status.conditions.iter();
         conditions.any(|it| it.kind == SCHEDULED && it.reason == QUOTA_EXCEEDED)
     };
+    // A guest that is to have less has it only after a restart.
+    let counted = caches.address_index.usage_of(this);
     let had = || {
         if was_held() {
             Grant::default()
         } else {
-            grant.clone()
+            let usage = asked.max(counted);
+            let disks = grant.disks.clone();
+            Grant { usage, disks }
         }
     };
     let had = granted.or(this.has_started.then(had));
@@ -99,9 +103,12 @@ pub fn decide(caches: &Caches, this: &CachedMachine, machine: &Machine) -> Decis
         let (mut others, mut older) = (kept.others, vec![]);
         for other in machines.iter().filter(|other| other.uid() != this.uid()) {
             let usage = caches.address_index.usage_of(&**other);
-            match shares.granted.get(other.uid()) {
-                // A Machine that asks for less now needs no more than that.
-                Some(granted) => others = others.plus(granted.usage.min(usage)),
+            match shares.granted.get_mut(other.uid()) {
+                // A Machine that has less now needs no more than that, and asks again for what it gave back.
+                Some(granted) => {
+                    granted.usage = granted.usage.min(usage);
+                    others = others.plus(granted.usage);
+                }
                 None if other.has_started => others = others.plus(usage),
                 None if has.is_none() && age(other) < age(this) => {
                     older.push((age(other), usage));
@@ -119,6 +126,8 @@ pub fn decide(caches: &Caches, this: &CachedMachine, machine: &Machine) -> Decis
         excess(others, asked, has.unwrap_or_default().plus(returning))
     };
     let Some(excess) = first else {
+        let usage = asked.max(counted.min(has.unwrap_or_default()));
+        let grant = Grant { usage, ..grant };
         shares.granted.insert(this.uid().into(), grant);
         shares.release(this);
         return Decision::Granted;

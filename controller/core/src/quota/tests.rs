@@ -3,6 +3,8 @@
 use common::api::choice::{Backend, ReclaimPolicy};
 use common::api::left_volumes::KeptVolume;
 use common::api::normalized::Normalized;
+use common::api::status::PendingChange;
+use common::names;
 use common::normalize::intent_hash;
 use common::quantity::Bytes;
 use kube::runtime::reflector::ObjectRef;
@@ -210,6 +212,66 @@ fn what_has_started_is_never_held_and_its_growth_is() {
     assert_eq!(cluster.decide("new"), Decision::Granted);
     cluster.apply(running("a", 3));
     assert_eq!(cluster.decide("a"), Decision::Granted);
+}
+
+/// A running Machine whose block of this generation asks for `cpu` cores, as the controller reported it at another one. Its
+/// guest has `runs` cores.
+fn shrunk(cpu: u32, generation: i64, observed: i64, runs: Option<u32>) -> CachedMachine {
+    let mut machine = running("a", cpu).decompress();
+    machine.metadata.generation = Some(generation);
+    machine.status.observed_generation = Some(observed);
+    let change = |runs: u32| PendingChange {
+        field: "cpu.cores".to_owned(),
+        current: runs.to_string(),
+        desired: cpu.to_string(),
+        action: "Restart".to_owned(),
+    };
+    machine.status.pending_changes = runs.map(change).into_iter().collect();
+    machine.into()
+}
+
+#[test]
+fn a_guest_that_is_to_have_less_counts_with_what_it_has_until_it_was_restarted() {
+    let mut cluster = Cluster::new();
+    let is_held = |cluster: &Cluster| matches!(cluster.decide("new"), Decision::Held(_));
+    cluster.apply(shrunk(4, 1, 1, None));
+    cluster.apply(new("new", 1, 3));
+    assert_eq!(cluster.decide("a"), Decision::Granted);
+    assert!(is_held(&cluster));
+    // Stored, and then reported.
+    for observed in [1, 2] {
+        cluster.apply(shrunk(1, 2, observed, (observed == 2).then_some(4)));
+        assert!(is_held(&cluster), "{observed}");
+        assert_eq!(cluster.decide("a"), Decision::Granted);
+        assert!(is_held(&cluster), "{observed}");
+    }
+    // Another replica knows what was granted only from the Machines.
+    for first in ["a", "new"] {
+        cluster.caches.quotas.remove_grants();
+        cluster.decide(first);
+        assert_eq!(cluster.decide("a"), Decision::Granted);
+        assert!(is_held(&cluster), "{first} first");
+    }
+    cluster.apply(shrunk(1, 2, 2, None));
+    assert!(!is_held(&cluster));
+    cluster.apply(shrunk(2, 3, 3, None));
+    let decision = cluster.decide("a");
+    assert!(matches!(decision, Decision::Held(Hold::Growth(_))));
+}
+
+#[test]
+fn a_finalizer_that_a_user_can_write_is_no_sign_that_a_machine_has_started() {
+    let mut cluster = Cluster::new();
+    for (name, second) in [("old", 1), ("young", 2)] {
+        let mut machine = new(name, second, 3).decompress();
+        machine.metadata.finalizers = Some(vec![names::FINALIZER.to_owned()]);
+        cluster.apply(machine.into());
+    }
+    assert_eq!(cluster.decide("old"), Decision::Granted);
+    assert!(matches!(
+        cluster.decide("young"),
+        Decision::Held(Hold::New(_))
+    ));
 }
 
 /// The metadata of the claim of a disk.

@@ -54,6 +54,34 @@ fn a_machine_with_an_unreadable_block_counts_what_can_be_read_of_it() {
 }
 
 #[test]
+fn a_guest_that_is_to_have_less_counts_with_what_it_has_until_it_was_restarted() {
+    let change = json!({"field": "cpu.cores", "current": "4", "desired": "1", "action": "Restart"});
+    let cache = Cache::default();
+    for (cores, generation, observed, pending, expected) in [
+        (4, 1, 1, json!([]), 4),
+        // Stored, and then reported.
+        (1, 2, 1, json!([]), 4),
+        (1, 2, 2, json!([change]), 4),
+        (1, 2, 2, json!([]), 1),
+    ] {
+        let mut machine = stored_machine("odd", &json!([]));
+        machine["metadata"]["generation"] = generation.into();
+        machine["spec"]["normalized"]["cpu"]["cores"] = cores.into();
+        machine["status"] =
+            json!({"phase": "Running", "observedGeneration": observed, "pendingChanges": pending});
+        let machine: Machine = decode(machine);
+        cache.machines.apply(MachineEntry::parse(&machine, "here"));
+        let request = QuotaRequest {
+            machine: machine_name("web"),
+            backend: Backend::Kubevirt,
+            disks: vec![],
+            had: vec![],
+        };
+        assert_eq!(cache.usage_beside(&request).others.cpu, expected);
+    }
+}
+
+#[test]
 fn a_volume_that_a_host_keeps_counts_before_the_controller_reports_it_and_after() {
     let asked = |name| QuotaRequest {
         machine: machine_name(name),
