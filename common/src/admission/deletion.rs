@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::decode::Metadata;
-use crate::api::choice::{Backend, FirmwareType, ReclaimPolicy};
+use crate::api::choice::{Backend, ReclaimPolicy};
 use crate::api::normalized::{Normalized, NormalizedDisk};
 use crate::api::status::MachineStatus;
 use crate::names;
@@ -77,11 +77,7 @@ pub fn warn_of_deletion(namespace: &str, old: &str) -> Findings {
 
 /// What the firmware and the TPM keep, in words; `None`: nothing.
 fn state(block: &Normalized) -> Option<&'static str> {
-    // A block of version 1 leaves it to the backend, and libvirt keeps them.
-    let is_default = block.backend == Backend::Libvirt && block.firmware.kind == FirmwareType::Efi;
-    let keeps_efi = block.firmware.persistent.unwrap_or(is_default);
-    let keeps_tpm = block.tpm.is_some_and(|tpm| tpm.persistent);
-    match (keeps_efi, keeps_tpm) {
+    match (block.keeps_efi(), block.keeps_tpm()) {
         (false, false) => None,
         (true, false) => Some("its EFI variables"),
         (false, true) => Some("the content of its TPM"),

@@ -20,13 +20,13 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
     let raw = decode::object(request.object, &mut findings);
     request.check_name(&raw.metadata, &mut findings);
     let fields = check(raw.spec.intent, catalog, settings, &mut findings);
-    findings.dedupe();
     if let Some(old) = request.old.filter(|_| !findings.accepted()) {
         let mut old_findings = Findings::default();
         let old = decode::object(old, &mut old_findings);
         let old = check(old.spec.intent, catalog, settings, &mut old_findings);
         ratchet::ratchet(&mut findings, &fields, &old_findings, &old);
     }
+    findings.dedupe();
     Verdict {
         findings,
         block: None,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::api::choice::Backend;
 use crate::api::machine::Tpm;
-use crate::api::normalized::NormalizedTpm;
+use crate::api::normalized::{Normalized, NormalizedTpm};
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::{Leaf, LeftToBackend, Merged};
@@ -151,9 +151,7 @@ fn state_class(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: 
     let keeps_efi = firmware::efi(merged).value == Some(true)
         && persistent_efi(merged, LeftToBackend::by(lookup.stored).efi_state) == Some(true);
     let keeps_tpm = requested_tpm(merged).is_some_and(|tpm| tpm.persistent);
-    let kept = lookup.stored.is_some_and(|old| {
-        old.firmware.persistent == Some(true) || old.tpm.is_some_and(|tpm| tpm.persistent)
-    });
+    let kept = lookup.stored.is_some_and(Normalized::keeps_state);
     let (path, what) = match (keeps_efi, keeps_tpm) {
         _ if kept => return,
         (false, false) => return,

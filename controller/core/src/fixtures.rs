@@ -45,6 +45,7 @@ pub fn machine(block: Normalized) -> Machine {
         },
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),
+        backend: Some(block.backend),
         is_protected: block.deletion_protection,
         block: Block::Matching(Box::new(block)),
         cloud_init: CloudInitPlan::default(),

@@ -9,7 +9,7 @@ mod wire;
 
 use std::collections::BTreeMap;
 
-use common::api::choice::{Backend, FirmwareType};
+use common::api::choice::Backend;
 use common::api::normalized::Normalized;
 use common::api::status::MachineStatus;
 use common::bounds::{OBJECT_NAME_MAX, TEXT_MAX};
@@ -39,6 +39,9 @@ pub struct Machine {
     pub annotations: BTreeMap<String, String>,
     /// `spec.normalized`, the desired state that the webhook wrote.
     pub block: Block,
+    /// The backend that the block names, whatever else is in it. A block that no longer matches or that this release cannot
+    /// read does not change which backend has the guest.
+    pub backend: Option<Backend>,
     /// Whether a deletion is refused: `spec.deletionProtection`, else the value of the block. Read from both as they
     /// are, so that a block which does not match the spec protects, too.
     pub is_protected: bool,
@@ -98,12 +101,12 @@ impl Machine {
         self.metadata.generation
     }
 
-    /// Whether the libvirt backend runs the Machine, or will. If its spec is unreadable, a bound Machine is recognized
+    /// Whether the libvirt backend runs the Machine, or will. If no block names a backend, a bound Machine is recognized
     /// by `status.host`; no status moves a Machine from KubeVirt to a host.
     pub fn is_on_libvirt(&self) -> bool {
-        let desired = self.desired();
-        desired.map_or(self.status.host.is_some(), |block| {
-            block.backend == Backend::Libvirt
+        let own = self.desired().map(|block| block.backend).or(self.backend);
+        own.map_or(self.status.host.is_some(), |backend| {
+            backend == Backend::Libvirt
         })
     }
 
@@ -166,17 +169,15 @@ impl Machine {
     }
 
     /// Whether the annotation `discard-state` has no effect any more: nothing that it names is kept by the block.
-    pub fn has_discarded_state(&self) -> bool {
+    /// `has_new_firmware`: whether the guest is being given another firmware, which begins with new EFI variables.
+    pub fn has_discarded_state(&self, has_new_firmware: bool) -> bool {
         let annotation = names::ANNOTATION_DISCARD_STATE;
         let Some((_, block)) = self.annotation(annotation).zip(self.desired()) else {
             return false;
         };
         let is_kept = |name: &str| match name {
-            // The variables of blocks of version 1 are left to the backend, and libvirt hosts keep them.
-            "efi" => block.firmware.persistent.unwrap_or(
-                block.backend == Backend::Libvirt && block.firmware.kind == FirmwareType::Efi,
-            ),
-            "tpm" => block.tpm.is_some_and(|tpm| tpm.persistent),
+            "efi" => block.keeps_efi() && !has_new_firmware,
+            "tpm" => block.keeps_tpm(),
             _ => false,
         };
         !self.named_in(annotation).any(is_kept)

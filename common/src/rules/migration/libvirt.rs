@@ -40,7 +40,7 @@ pub fn obstacle<'k>(
                 .to_owned(),
         );
     }
-    if block.tpm.is_some_and(|tpm| tpm.persistent) {
+    if block.keeps_tpm() {
         return Some(
             "the content of its TPM is in a file of its host, and would be lost: only a Machine without a TPM that persists is moved"
                 .to_owned(),

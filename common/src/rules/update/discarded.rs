@@ -1,7 +1,7 @@
 //! Refusal of changes that discard the EFI variables or the content of the TPM. They are data of the guest like a disk:
 //! without the keys in its TPM, a guest cannot read an encrypted disk.
 
-use crate::api::choice::{Backend, FirmwareType};
+use crate::api::choice::Backend;
 use crate::catalog::Catalog;
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -31,13 +31,7 @@ fn discarded(update: &Update<'_>, _: &dyn Catalog, findings: &mut Findings) {
     let (efi, persistent) = (firmware::efi(merged), state::efi(merged));
     // A template that was not found may set another value.
     let is_known = merged.is_complete();
-    // A libvirt host keeps them, whatever blocks of version 1 say of them.
-    let kept_efi = match (update.old.firmware.persistent, update.backend) {
-        (Some(kept), _) => kept,
-        (None, Backend::Libvirt) => update.old.firmware.kind == FirmwareType::Efi,
-        (None, Backend::Kubevirt) => false,
-    };
-    if kept_efi && !is_confirmed("efi") {
+    if update.old.keeps_efi() && !is_confirmed("efi") {
         let keeps_efi = efi.value == Some(true) || efi.value.is_none() && !is_known;
         if !keeps_efi {
             let keep = "keep efi: true";
@@ -56,9 +50,8 @@ fn discarded(update: &Update<'_>, _: &dyn Catalog, findings: &mut Findings) {
             }
         }
     }
-    let kept_tpm = update.old.tpm.is_some_and(|tpm| tpm.persistent);
     let keeps_tpm = state::requested_tpm(merged).is_some_and(|tpm| tpm.persistent);
-    if kept_tpm && !is_confirmed("tpm") && !keeps_tpm && is_known {
+    if update.old.keeps_tpm() && !is_confirmed("tpm") && !keeps_tpm && is_known {
         let path = state::tpm_path(merged);
         let keep = "keep tpm with persistent: true";
         findings.deny(violation(path, "the content of the TPM", "tpm", keep));

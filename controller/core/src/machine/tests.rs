@@ -106,7 +106,28 @@ fn a_forged_host_in_the_status_does_not_change_the_backend() {
     machine.status.host = Some("alpha".into());
     assert!(!machine.is_on_libvirt());
     machine.block = Block::Stale;
-    assert!(machine.is_on_libvirt(), "its deletion needs the host");
+    assert!(!machine.is_on_libvirt());
+}
+
+#[test]
+fn the_backend_is_that_of_the_block_whatever_else_is_in_it_and_without_one_a_host_tells() {
+    for (version, backend, host, expected) in [
+        (json!(99), json!("libvirt"), None, true),
+        (json!(99), json!("kubevirt"), Some("alpha"), false),
+        (json!(99), json!("another"), Some("alpha"), true),
+        (json!(99), Value::Null, None, false),
+        (json!(1), json!("libvirt"), None, true),
+    ] {
+        let mut spec = spec();
+        spec["normalized"]["version"] = version.clone();
+        spec["normalized"]["backend"] = backend.clone();
+        // Not the intent of the block.
+        spec["template"] = "large".into();
+        let mut machine = decode(&spec);
+        machine.status.host = host.map(str::to_owned);
+        assert!(machine.desired().is_none());
+        assert_eq!(machine.is_on_libvirt(), expected, "{version} {backend}");
+    }
 }
 
 #[test]

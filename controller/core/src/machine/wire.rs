@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use common::api::choice::{Backend, Choice as _};
 use common::api::machine::CloudInit;
 use common::api::normalized::{BLOCK_VERSION, Normalized};
 use common::api::status::MachineStatus;
@@ -80,12 +81,15 @@ impl Wire {
             .unwrap_or_default();
         let protection = |spec: &Value| spec.get("deletionProtection").and_then(Value::as_bool);
         let of_block = || protection(spec.get("normalized")?);
+        let backend = || Backend::parse(spec.get("normalized")?.get("backend")?.as_str()?);
+        let backend = backend();
         let name = spec.get("template").and_then(Value::as_str);
         let named_template = name.or(label.map(String::as_str)).map(str::to_owned);
         let machine = Machine {
             named_template: named_template.filter(|_| block == Block::Missing),
             lacks_template: false,
             is_protected: protection(&spec).or_else(of_block).unwrap_or(false),
+            backend,
             labels: carried(&metadata),
             annotations: carried_annotations(&metadata, &block),
             block,

@@ -98,7 +98,7 @@ pub(crate) fn plan(
         .chain(state::set_owners(machine, observed))
         .chain(
             machine
-                .has_discarded_state()
+                .has_discarded_state(false)
                 .then_some(Action::RemoveDiscardConfirmation),
         )
         .chain(migration.action)

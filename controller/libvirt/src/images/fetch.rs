@@ -100,8 +100,9 @@ pub(crate) fn fetch(
         ));
     }
     guard.check().map_err(refused)?;
-    // libvirt then reports the size that a guest sees.
-    host.refresh(pool).map_err(refused)?;
+    // libvirt then reports what the file has on disk. While it copies another image in this pool it does not read the pool again;
+    // format and size are known, because the volume was made with those of the header.
+    refresh(host, pool).map_err(refused)?;
     host.create_volume(pool, &marker_xml(&volume))
         .map_err(refused)?;
     Ok(())

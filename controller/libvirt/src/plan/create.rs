@@ -216,7 +216,7 @@ fn on<'a>(
     }
     // First what makes room for the growth.
     steps.add_deletions(releases.deletions);
-    steps.answer_discarded_state(machine);
+    steps.answer_discarded_state(machine, guest.and_then(|guest| guest.defined.as_ref()));
     steps.add_growth(take(&mut volumes.growth));
     // The guest runs with or without it, so nothing else waits for it.
     steps.add_screen(screen.filter(|_| !is_refused));

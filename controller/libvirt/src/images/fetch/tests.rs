@@ -115,6 +115,18 @@ fn an_image_is_complete_once_its_marker_is_there() {
 }
 
 #[test]
+fn an_image_is_complete_also_while_libvirt_copies_another_in_its_pool() {
+    let host = FakeLibvirt::new();
+    // Before the download, to know its space, and after it.
+    for _ in 0..2 {
+        let busy = AccessError::Busy("pool 'images' has asynchronous jobs running.".into());
+        host.fail("refresh", When::Before, busy);
+    }
+    fetched(&host, &request(1, server(WHOLE, CONTENT), None)).unwrap();
+    assert_eq!(volumes(&host), [FIRST, FIRST_MARKER]);
+}
+
+#[test]
 fn an_interrupted_fetch_leaves_nothing_and_one_whose_host_is_away_is_removed_by_the_next() {
     let host = FakeLibvirt::new();
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 900000\r\nConnection: close\r\n\r\n";

@@ -1,14 +1,17 @@
 //! Devices and CPUs of the host that the guest has for itself.
 
-use common::api::choice::{DeviceKind, Phase};
+use common::api::choice::{DeviceKind, FirmwareType, Phase, PowerState};
 use common::api::libvirt_host::HostDevices;
 use common::api::normalized::{Normalized, NormalizedDevice, NormalizedHardware};
+use common::names;
 use common::render::libvirt::domain_uuid;
 use uuid::Uuid;
 
 use super::{Environment, UID, block, message, phase, reported, times};
 use crate::access::AccessError;
 use crate::plan::action::Action;
+use controller_core::fixtures::annotate;
+use controller_core::objects::Meta as _;
 use controller_core::plan::Step;
 
 const GPU: &str = "a.b/gpu";
@@ -234,4 +237,28 @@ fn a_guest_without_dedicated_cpus_runs_on_the_others_from_its_next_start() {
     let xml = defined(&env);
     assert!(xml.contains("<vcpu cpuset='0-1,5-7' current='2'>"), "{xml}");
     assert_eq!(times(&env, "start"), 2);
+}
+
+#[test]
+fn another_firmware_uses_up_the_confirmation_that_the_variables_of_the_former_one_are_discarded() {
+    let key = names::ANNOTATION_DISCARD_STATE;
+    let secure = |block: &mut Normalized, secure_boot: bool| {
+        block.power_state = PowerState::Stopped;
+        block.firmware.kind = FirmwareType::Efi;
+        block.firmware.persistent = Some(true);
+        block.firmware.secure_boot = Some(secure_boot);
+    };
+    let mut block = block();
+    secure(&mut block, false);
+    let mut env = Environment::new(block);
+    annotate(env.machine_mut(), key, "efi");
+    env.settle();
+    assert_eq!(
+        env.machine().annotation(key),
+        Some("efi"),
+        "before the change"
+    );
+    env.edit(|block| secure(block, true));
+    env.settle();
+    assert_eq!(env.machine().annotation(key), None);
 }
