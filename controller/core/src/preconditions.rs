@@ -13,6 +13,9 @@ pub enum Effect {
     DeleteVolume,
     /// A volume is filled, by an upload or as a copy.
     FillVolume,
+    /// A volume of a Machine is made larger. The guest that runs with it is told by its own host; on any other it would lose
+    /// the header that it writes.
+    Grow,
     /// A fetched image, or the remains of a failed fetch or import, is removed.
     RemoveImage,
     /// A complete image that nothing has used for a while is removed.
@@ -73,9 +76,10 @@ pub enum Precondition {
 
 impl Effect {
     /// Every effect.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::DeleteVolume,
         Self::FillVolume,
+        Self::Grow,
         Self::RemoveImage,
         Self::RemoveUnusedImage,
         Self::Define,
@@ -107,6 +111,7 @@ impl Effect {
                 OnlyDefinition,
             ],
             Self::FillVolume => &[LeaseHeld, Incomplete, Unused],
+            Self::Grow => &[LeaseHeld, Owned, NotBoundElsewhere, OnlyDefinition],
             Self::RemoveImage => &[LeaseHeld, Incomplete, Unused, NotABackingFile],
             Self::RemoveUnusedImage => &[LeaseHeld, Unchanged, Unused, NotABackingFile],
             Self::Replace => &[LeaseHeld, Owned, NeverRan],
@@ -171,14 +176,18 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_defined_started_moved_or_deleted_while_another_host_has_a_definition() {
+    fn nothing_is_defined_started_moved_grown_or_deleted_while_another_host_has_a_definition() {
         for effect in Effect::ALL {
             let needs = effect
                 .preconditions()
                 .contains(&Precondition::OnlyDefinition);
             let expected = matches!(
                 effect,
-                Effect::Define | Effect::Start | Effect::Migrate | Effect::DeleteVolume
+                Effect::Define
+                    | Effect::Start
+                    | Effect::Migrate
+                    | Effect::Grow
+                    | Effect::DeleteVolume
             );
             assert_eq!(needs, expected, "{effect:?}");
         }

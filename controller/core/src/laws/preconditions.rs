@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use common::api::choice::PowerState;
 use common::names;
+use common::quantity::Bytes;
 
 use super::{Environment, PASSES_MAX, Refused, edit, plan, quota_used_up, run, settle};
 use crate::backend::Act as _;
@@ -68,6 +69,8 @@ enum Change {
     Restart,
     Migration,
     Reset,
+    /// The disks grow.
+    Growth,
     /// The Machine grows, which a quota forbids, and is switched off.
     HeldGrowthAndStop,
 }
@@ -89,6 +92,11 @@ impl Change {
                 let key = names::ANNOTATION_RESET_REQUESTED;
                 annotate(environment.machine_mut(), key, "now");
             }
+            Self::Growth => edit(environment, |block| {
+                for disk in &mut block.disks {
+                    disk.size = Bytes::new(disk.size.get() + Bytes::mib(1024).get());
+                }
+            }),
             Self::HeldGrowthAndStop => {
                 environment.set_hold(Some(quota_used_up()));
                 edit(environment, |block| {
@@ -116,6 +124,7 @@ pub fn no_effect_without_each_precondition<E: Environment>(all: &[&dyn Fn() -> E
                 Change::Restart,
                 Change::Migration,
                 Change::Reset,
+                Change::Growth,
                 Change::HeldGrowthAndStop,
             ] {
                 for passes_after in 0..=PASSES_AFTER_CHANGE {

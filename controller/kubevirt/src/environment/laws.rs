@@ -219,6 +219,7 @@ impl Environment for FakeCluster {
     fn excluded(effect: Effect, precondition: Precondition) -> Option<&'static str> {
         match (effect, precondition) {
             (Effect::FillVolume, _) => Some("CDI fills volumes, and none of a claim that exists"),
+            (Effect::Grow, _) => Some("the storage grows a claim, also below a guest that runs"),
             (Effect::Record, _) => Some("nothing is recorded in an object before it is changed"),
             (Effect::RemoveUnusedImage, _) => Some("no image is kept beside the claims"),
             (Effect::Start, Precondition::ExistingDisksFree) => {

@@ -58,8 +58,9 @@ impl Job {
 }
 
 /// Effects on a domain, which has to be the Machine's.
-const ON_DOMAIN: [Effect; 7] = [
+const ON_DOMAIN: [Effect; 8] = [
     Effect::Define,
+    Effect::Grow,
     Effect::Record,
     Effect::Start,
     Effect::Stop,
@@ -126,6 +127,8 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
         Action::GrowVolume(volume) => {
             let _reserved = job.reserve_growth(host, &volume)?;
             check_not_running(host, uuid, &volume.name)?;
+            // Again, because finding room may take seconds.
+            guard.check_only_definition()?;
             grow_volume(host, (&volume.pool, &volume.name), volume.bytes)
         }
         Action::CreateSeed {

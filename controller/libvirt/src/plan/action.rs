@@ -242,6 +242,7 @@ impl Act for Action {
             Self::FetchImage { .. } | Self::CopyVolume { .. } | Self::CreateSeed { .. } => {
                 Some(Effect::FillVolume)
             }
+            Self::GrowDisk { .. } | Self::GrowVolume(_) => Some(Effect::Grow),
             Self::Define(_)
             | Self::HotPlug(_)
             | Self::SetDisplayPassword { .. }
@@ -255,8 +256,6 @@ impl Act for Action {
             Self::Bind { .. }
             | Self::MoveTo { .. }
             | Self::CreateVolume { .. }
-            | Self::GrowDisk { .. }
-            | Self::GrowVolume(_)
             | Self::RemoveAnnotation(_)
             | Self::RecordKept { .. }
             | Self::RecordOrphan { .. } => None,
