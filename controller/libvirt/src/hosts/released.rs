@@ -16,7 +16,7 @@ use controller_core::preconditions::Effect;
 use tokio::task::JoinHandle;
 
 use super::connected::ConnectedHost;
-use super::guards::{may_begin, of_host};
+use super::guards::{may_begin, of_remains};
 use super::poller::PollerContext;
 use super::tombstones::remove_kept;
 use crate::libvirt_host::LibvirtHost;
@@ -65,7 +65,9 @@ fn released(host: &LibvirtHost) -> impl Iterator<Item = &KeptVolume> {
 
 /// Deletes a volume and then its record.
 async fn delete(context: &PollerContext, connected: &Arc<ConnectedHost>, volume: &KeptVolume) {
-    let guard = of_host(&context.api, &context.objects, connected);
+    // Another host with the same storage may have the domain, and run its guest on the volume.
+    let (api, objects, hosts) = (&context.api, &context.objects, &context.hosts);
+    let guard = of_remains(api, objects, hosts, connected, &volume.uid);
     let (pool, name) = (&volume.pool, &volume.volume);
     let removal = Removal::of_kept(volume);
     let deleted = connected.background.call(DELETION_LIMIT, move |host| {

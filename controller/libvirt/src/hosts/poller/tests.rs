@@ -5,6 +5,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use common::api::left_volumes::{KeptVolume, Tombstone};
 use common::api::libvirt_host::CredentialsSecretRef;
+use common::names;
 use common::render::libvirt::{VolumeFormat, volume_name};
 use controller_core::fixtures;
 use kube::runtime::reflector::store;
@@ -16,7 +17,7 @@ use super::*;
 use crate::access::Connector as _;
 use crate::access::fake::{FakeLibvirt, FakePool, FakeVolume};
 use crate::api_server::{Written, api_server};
-use crate::environment::{POOL, block, host_object};
+use crate::environment::{POOL, block, host_object, running_domain};
 use crate::images::names::{image_volume, marker};
 
 const UID: &str = "uid-of-web";
@@ -272,6 +273,41 @@ async fn a_kept_volume_stays_listed_until_its_pool_shows_what_was_beside_it() {
     without.volumes.remove("kept").unwrap();
     mount(&mut polled, &without);
     assert_eq!(count(&polled.poll_once().await), Some(0), "it was deleted");
+}
+
+/// Both hosts have the same storage, and the definition was restored on the other one.
+#[tokio::test]
+async fn a_released_volume_stays_while_another_host_shows_the_domain_of_its_machine() {
+    let mut polled = Polled::new();
+    polled.list(vec![]);
+    let volume = volume_name("default", "web", UID, "data", VolumeFormat::Qcow2);
+    polled.put(&volume);
+    let annotation = (
+        names::ANNOTATION_RELEASE_VOLUME.to_owned(),
+        format!("{POOL}/{volume}"),
+    );
+    polled.object.metadata.annotations = Some([annotation].into());
+    polled.object.status.kept_volumes.push(KeptVolume {
+        machine: "default/web".into(),
+        uid: UID.into(),
+        disk: "data".into(),
+        pool: POOL.into(),
+        volume: volume.clone(),
+        size: None,
+    });
+    let shown = Snapshot {
+        domains: [running_domain(Some(UID), 1)].into_iter().collect(),
+        ..Snapshot::default()
+    };
+    for (polled_of_beta, left) in [(shown, vec![volume]), (Snapshot::default(), vec![])] {
+        let hosts = &polled.context.hosts;
+        hosts.connect("beta", FakeLibvirt::new(), Ok(polled_of_beta));
+        polled.poller.surveyed = None;
+        polled.poll_once().await;
+        let release = polled.poller.release.take().unwrap();
+        timeout(SOON, release).await.unwrap().unwrap();
+        assert_eq!(polled.volumes(), left);
+    }
 }
 
 #[tokio::test]
