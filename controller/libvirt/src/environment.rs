@@ -41,7 +41,7 @@ use crate::apply::on_host::{Job, act};
 use crate::capacity::UNLIMITED;
 use crate::guard::Guard;
 use crate::hardware::Cpus;
-use crate::hosts::tombstones::is_listed;
+use crate::hosts::tombstones::add_kept;
 use crate::images::fetches::{Fetches, ImageState};
 use crate::images::names::{attempt, is_attempt_of, marker, marker_xml};
 use crate::libvirt_host::LibvirtHost;
@@ -388,11 +388,9 @@ impl Environment {
             }
             Action::RecordKept { volumes, .. } => {
                 let known = &mut self.object.status.kept_volumes;
-                for volume in volumes {
-                    if !is_listed(known, volume) {
-                        known.push(volume.clone());
-                    }
-                }
+                *known = add_kept(known, volumes)
+                    .map_err(AccessError::Refused)?
+                    .listed;
                 Ok(())
             }
             Action::ReleaseKept(kept) => {

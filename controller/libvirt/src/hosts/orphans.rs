@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use common::api::left_volumes::{KeptVolume, Tombstone, TombstoneVolume};
 use common::api::libvirt_host::LibvirtHostStatus;
-use common::bounds::KEPT_VOLUMES_MAX;
 use common::quantity::Bytes;
 use common::render::libvirt::{
     Domain, DomainMetadata, VolumeRecord, domain_uuid, is_console_log, is_seed, is_volume_of,
@@ -25,7 +24,7 @@ use tokio::task::JoinHandle;
 use super::connected::ConnectedHost;
 use super::guards::{may_begin, of_remains};
 use super::poller::PollerContext;
-use super::tombstones::{is_listed, put_status};
+use super::tombstones::{add_kept, put_status};
 use crate::access::{AccessError, Connection, DomainDetail, FirmwareState};
 use crate::dhcp::undefine;
 use crate::domain_effects::check_domain;
@@ -60,7 +59,10 @@ pub(super) fn begin(
         let Some(host) = context.objects.get("", &connected.name) else {
             return;
         };
-        let status = without_removed(&host.status, removed);
+        let status = without_removed(&host, removed);
+        if status == host.status {
+            return;
+        }
         if let Err(error) = put_status(&context.api, &host, &status).await {
             tracing::warn!(
                 host = host.name(),
@@ -127,11 +129,13 @@ async fn remove(
     removed
 }
 
-/// The status of a host after these removals.
+/// The status of a host after these removals. A tombstone stays while the list has no room for all that is kept of its
+/// Machine: without a record nobody can release a volume, and no quota counts it.
 fn without_removed(
-    old: &LibvirtHostStatus,
+    host: &LibvirtHost,
     mut removed: BTreeMap<String, Removed>,
 ) -> LibvirtHostStatus {
+    let old = &host.status;
     let mut status = LibvirtHostStatus {
         tombstones: vec![],
         ..old.clone()
@@ -143,18 +147,34 @@ fn without_removed(
                 volumes: Some(volumes),
                 ..tombstone.clone()
             }),
-            Some(Removed::All(kept)) => {
-                for kept in kept {
-                    // Its deletion may have recorded it before it was forced.
-                    if !is_listed(&status.kept_volumes, &kept) {
-                        status.kept_volumes.push(kept);
-                    }
+            // A deletion that was forced later may have recorded some of them.
+            Some(Removed::All(kept)) => match add_all(&status.kept_volumes, &kept) {
+                Ok(listed) => status.kept_volumes = listed,
+                Err(why) => {
+                    tracing::warn!(
+                        host = host.name(),
+                        machine = tombstone.machine,
+                        why,
+                        "the tombstone of a Machine stays until the host can list what is kept of it"
+                    );
+                    status.tombstones.push(tombstone.clone());
                 }
-            }
+            },
         }
     }
-    status.kept_volumes.truncate(KEPT_VOLUMES_MAX);
     status
+}
+
+/// The kept volumes of a host with all of these; otherwise why it does not list them.
+fn add_all(listed: &[KeptVolume], kept: &[KeptVolume]) -> Result<Vec<KeptVolume>, String> {
+    let added = add_kept(listed, kept)?;
+    match added.left_out.len() {
+        0 => Ok(added.listed),
+        count => Err(format!(
+            "lists {} kept volumes and has no room for {count} more: delete some of them",
+            added.listed.len()
+        )),
+    }
 }
 
 /// The record of a volume that stays.

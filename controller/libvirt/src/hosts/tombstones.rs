@@ -4,7 +4,8 @@ use common::api::left_volumes::{KeptVolume, Tombstone, TombstoneVolume};
 use common::api::libvirt_host::LibvirtHostStatus;
 use common::bounds::{KEPT_VOLUMES_MAX, KEPT_VOLUMES_OF_NAMESPACE_MAX};
 use common::names;
-use controller_core::client::{ApiError, GuardedClient};
+use controller_core::backend::Failed;
+use controller_core::client::{ApiError, GuardedClient, Remedy};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
@@ -36,20 +37,41 @@ pub(crate) async fn record(
     put_status(api, host, &status).await
 }
 
-/// Why a host lists no more kept volumes of the namespace of these; `None`: it lists them, or does already.
-pub(crate) fn full_list(host: &LibvirtHost, volumes: &[KeptVolume]) -> Option<String> {
-    let listed = &host.status.kept_volumes;
-    let mut new = volumes.iter().filter(|volume| !is_listed(listed, volume));
-    let namespace = namespace_of(new.next()?);
-    let of_namespace = listed.iter().filter(|kept| namespace_of(kept) == namespace);
-    let count = of_namespace.count();
-    // The first one was taken above.
-    (count + 1 + new.count() > KEPT_VOLUMES_OF_NAMESPACE_MAX).then(|| {
-        format!(
-            "LibvirtHost '{}' lists {count} kept volumes of namespace '{namespace}' and at most {KEPT_VOLUMES_OF_NAMESPACE_MAX} of one namespace: delete some of them (annotation {} of a Machine of the same name); the deletion of this Machine waits until then",
-            host.name(),
-            names::ANNOTATION_RELEASE_VOLUME
-        )
+/// The kept volumes of a host after some of one Machine were added.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Added {
+    /// All that the host lists now.
+    pub(crate) listed: Vec<KeptVolume>,
+    /// Those of the Machine that the list has no room for, because it is full of those of all namespaces.
+    pub(crate) left_out: Vec<KeptVolume>,
+}
+
+/// Adds volumes of one Machine to the kept ones of a host, without those that it lists already. Fails with the reason if
+/// the host would list too many of the namespace.
+pub(crate) fn add_kept(listed: &[KeptVolume], volumes: &[KeptVolume]) -> Result<Added, String> {
+    let mut all = listed.to_vec();
+    for volume in volumes {
+        if !is_listed(&all, volume) {
+            all.push(volume.clone());
+        }
+    }
+    if let Some(namespace) = all[listed.len()..].first().map(namespace_of) {
+        let count = |all: &[KeptVolume]| {
+            let of_namespace = all.iter().filter(|kept| namespace_of(kept) == namespace);
+            of_namespace.count()
+        };
+        if count(&all) > KEPT_VOLUMES_OF_NAMESPACE_MAX {
+            return Err(format!(
+                "lists {} kept volumes of namespace '{namespace}' and at most {KEPT_VOLUMES_OF_NAMESPACE_MAX} of one namespace: delete some of them (annotation {} of a Machine of the same name)",
+                count(listed),
+                names::ANNOTATION_RELEASE_VOLUME
+            ));
+        }
+    }
+    let left_out = all.split_off(all.len().min(KEPT_VOLUMES_MAX));
+    Ok(Added {
+        listed: all,
+        left_out,
     })
 }
 
@@ -64,25 +86,30 @@ pub(crate) async fn record_kept(
     api: &GuardedClient,
     host: &LibvirtHost,
     volumes: &[KeptVolume],
-) -> Result<(), ApiError> {
-    let mut status = host.status.clone();
-    let new = volumes
-        .iter()
-        .filter(|new| !is_listed(&host.status.kept_volumes, new));
-    status.kept_volumes.extend(new.cloned());
-    if status.kept_volumes.len() > KEPT_VOLUMES_MAX {
-        // The poller counts and names them in the status.
-        let left_out = status.kept_volumes.split_off(KEPT_VOLUMES_MAX);
+) -> Result<(), Failed> {
+    let added = add_kept(&host.status.kept_volumes, volumes).map_err(|why| {
+        let message = format!(
+            "LibvirtHost '{}' {why}; the deletion of this Machine waits until then",
+            host.name()
+        );
+        Failed::new(Remedy::UserAction, message)
+    })?;
+    if !added.left_out.is_empty() {
+        // Other namespaces have filled the list, so the deletion goes on. The poller counts and names them in the status.
         tracing::warn!(
             host = host.name(),
-            ?left_out,
+            left_out = ?added.left_out,
             "the status of the host lists no more kept volumes: delete some of them"
         );
     }
-    if status.kept_volumes == host.status.kept_volumes {
+    if added.listed == host.status.kept_volumes {
         return Ok(());
     }
-    put_status(api, host, &status).await
+    let status = LibvirtHostStatus {
+        kept_volumes: added.listed,
+        ..host.status.clone()
+    };
+    Ok(put_status(api, host, &status).await?)
 }
 
 /// Removes the record of a kept volume that was deleted.
@@ -97,7 +124,7 @@ pub(crate) async fn remove_kept(
 }
 
 /// Whether a list of kept volumes has this one. The API server refuses a list that has a volume twice.
-pub(crate) fn is_listed(kept_volumes: &[KeptVolume], volume: &KeptVolume) -> bool {
+fn is_listed(kept_volumes: &[KeptVolume], volume: &KeptVolume) -> bool {
     let mut known = kept_volumes.iter();
     known.any(|known| (&known.pool, &known.volume) == (&volume.pool, &volume.volume))
 }
@@ -130,7 +157,6 @@ pub(super) async fn put_status(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::environment::host_object;
 
     fn kept(machine: &str, volume: usize) -> KeptVolume {
         KeptVolume {
@@ -145,22 +171,33 @@ mod tests {
 
     #[test]
     fn no_namespace_takes_the_place_of_all_others_in_the_list_of_a_host() {
-        let mut host = host_object("alpha");
         let all = (0..KEPT_VOLUMES_OF_NAMESPACE_MAX).map(|volume| kept("blue/web", volume));
-        host.status.kept_volumes = all.collect();
-        let listed = [kept("blue/web", 0)];
-        assert_eq!(full_list(&host, &listed), None);
-        assert_eq!(
-            full_list(&host, &[kept("red/web", 1), kept("red/web", 2)]),
-            None
-        );
-        let why = full_list(&host, &[kept("blue/db", 1)]).unwrap();
+        let mut listed: Vec<_> = all.collect();
+        let add = |listed: &[KeptVolume], new: &[KeptVolume]| {
+            add_kept(listed, new).map(|added| added.listed.len() - listed.len())
+        };
+        assert_eq!(add(&listed, &[kept("blue/web", 0)]), Ok(0));
+        let red = [kept("red/web", 1), kept("red/web", 2)];
+        assert_eq!(add(&listed, &red), Ok(2));
+        let why = add(&listed, &[kept("blue/db", 1)]).unwrap_err();
         assert!(
             why.contains("256 kept volumes of namespace 'blue'"),
             "{why}"
         );
-        host.status.kept_volumes.pop();
-        assert_eq!(full_list(&host, &[kept("blue/db", 1)]), None);
-        assert!(full_list(&host, &[kept("blue/db", 1), kept("blue/db", 2)]).is_some());
+        listed.pop();
+        assert_eq!(add(&listed, &[kept("blue/db", 1)]), Ok(1));
+        add(&listed, &[kept("blue/db", 1), kept("blue/db", 2)]).unwrap_err();
+    }
+
+    #[test]
+    fn what_the_list_of_a_host_has_no_room_for_is_left_out() {
+        let listed: Vec<_> = (1..KEPT_VOLUMES_MAX)
+            .map(|volume| kept(&format!("of-{volume}/web"), volume))
+            .collect();
+        let new = [kept("red/web", 1), kept("red/web", 2)];
+        let added = add_kept(&listed, &new).unwrap();
+        assert_eq!(added.listed.len(), KEPT_VOLUMES_MAX);
+        assert_eq!(added.listed.last(), Some(&new[0]));
+        assert_eq!(added.left_out, new[1..]);
     }
 }

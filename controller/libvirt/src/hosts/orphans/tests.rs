@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::access::fake::FakePool;
 use crate::access::{FirmwareState, State};
-use crate::environment::{self, Environment, POOL, block};
+use crate::environment::{self, Environment, POOL, block, host_object};
 use crate::guard::OtherHosts;
 use crate::plan::action::Action;
 use common::api::choice::ReclaimPolicy;
+use common::bounds::{KEPT_VOLUMES_MAX, KEPT_VOLUMES_OF_NAMESPACE_MAX};
 use controller_core::fixtures::disk;
 
 const OWNER: &str = "uid-of-web";
@@ -246,4 +247,44 @@ fn volumes_of_a_machine_that_is_gone_stay_while_another_host_shows_its_domain() 
     assert_eq!(volumes(&env), before);
     remove_all(&mut *host, &environment::guard(), OWNER, &listed).unwrap();
     assert_eq!(volumes(&env), [""; 0]);
+}
+
+/// The list is full of those of the Machine's namespace, or of those of all namespaces.
+#[test]
+fn a_tombstone_stays_while_the_host_has_no_room_to_list_what_is_kept() {
+    let tombstone = |uid: &str| Tombstone {
+        machine: "default/web".into(),
+        uid: uid.into(),
+        since: String::new(),
+        volumes: None,
+    };
+    let of = |namespace: &str, number: usize| KeptVolume {
+        machine: format!("{namespace}/db"),
+        uid: "uid-of-db".into(),
+        disk: "data".into(),
+        pool: POOL.into(),
+        volume: format!("{namespace}-{number}"),
+        size: None,
+    };
+    let full_of_namespace = (0..KEPT_VOLUMES_OF_NAMESPACE_MAX).map(|it| of("default", it));
+    let full = (0..KEPT_VOLUMES_MAX).map(|it| of(&format!("of-{it}"), it));
+    for mut listed in [full_of_namespace.collect::<Vec<_>>(), full.collect()] {
+        let mut host = host_object("alpha");
+        host.status.tombstones = [OWNER, "uid-of-another"].map(tombstone).into();
+        let removed = || {
+            let kept = [of("default", 2000), of("default", 2001)];
+            let of_another = ("uid-of-another".into(), Removed::All(vec![]));
+            BTreeMap::from([(OWNER.into(), Removed::All(kept.into())), of_another])
+        };
+        host.status.kept_volumes = listed.split_off(1);
+        let status = without_removed(&host, removed());
+        assert_eq!(status.tombstones, [tombstone(OWNER)]);
+        assert_eq!(status.kept_volumes, host.status.kept_volumes);
+
+        host.status.kept_volumes.pop();
+        let status = without_removed(&host, removed());
+        assert_eq!(status.tombstones, []);
+        let count = status.kept_volumes.len() - host.status.kept_volumes.len();
+        assert_eq!(count, 2);
+    }
 }
