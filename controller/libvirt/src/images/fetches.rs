@@ -24,8 +24,8 @@ const PAUSE_MAX: Duration = Duration::from_mins(15);
 pub(crate) const FETCHES_MAX: usize = 4;
 /// Most failures that are remembered for a host, so that a user who names thousands of URLs does not fill the memory.
 const FAILURES_MAX: usize = 256;
-/// How long nothing is begun for what waits until nothing is under way. It asks again within two minutes, the longest
-/// pause between two passes of a Machine.
+/// How long nothing is begun for what waits until nothing is under way, and how long no such hold follows. In this time
+/// what waits asks at least once: two minutes are the longest pause between two passes of a Machine.
 const HOLD: Duration = Duration::from_mins(3);
 /// After this time a namespace that no longer asks leaves the queue: its Machines ask every few seconds while they wait.
 const QUEUE_LIMIT: Duration = Duration::from_secs(30);
@@ -62,7 +62,7 @@ struct Inner {
     images: HashMap<FetchKey, Image>,
     /// Namespaces that wait for a fetch, the longest first, with the time when they last asked.
     queue: VecDeque<(String, Instant)>,
-    /// Until when nothing is begun.
+    /// Until when nothing is begun, or was not begun by the last hold.
     held_until: Option<Instant>,
 }
 
@@ -264,9 +264,14 @@ impl Fetches {
     }
 
     /// Begins nothing for a while, so that what is under way comes to an end. Otherwise the copies of many namespaces, one after
-    /// the other, would leave no moment in which a pool can be read, and no volume could be deleted.
+    /// the other, would leave no moment in which a pool can be read, and no volume could be deleted. A hold is not
+    /// extended, and the next one begins only after the images that waited could begin: a copy of hours and one deletion
+    /// would stop the images of all namespaces for as long.
     pub(crate) fn hold(&self, now: Instant) {
-        self.lock().held_until = Some(now + HOLD);
+        let held_until = &mut self.lock().held_until;
+        if held_until.is_none_or(|until| now >= until + HOLD) {
+            *held_until = Some(now + HOLD);
+        }
     }
 
     /// The Machines that asked for an image while it was fetched: namespace and name.

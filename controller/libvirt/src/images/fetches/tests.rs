@@ -193,8 +193,25 @@ fn nothing_is_begun_while_something_waits_for_the_end_of_what_is_under_way() {
     fetches.end(&key("a"), Ok(()), now);
     let later = now + HOLD / 2;
     assert!(fetches.begin(&request("b", "two"), later).is_none());
-    // It waits still, and has asked again.
-    fetches.hold(later);
-    assert!(fetches.begin(&request("b", "two"), now + HOLD).is_none());
-    assert!(fetches.begin(&request("b", "two"), later + HOLD).is_some());
+    assert!(fetches.begin(&request("b", "two"), now + HOLD).is_some());
+}
+
+/// One namespace has a copy of hours and a deletion, which asks every minute.
+#[test]
+fn what_waits_for_a_copy_of_hours_does_not_stop_the_images_of_others() {
+    let fetches = Fetches::default();
+    let start = Instant::now();
+    assert!(fetches.begin(&request("long", "one"), start).is_some());
+    let mut begun = vec![];
+    for minute in 0..60 {
+        let now = start + Duration::from_mins(minute);
+        fetches.hold(now);
+        let (image, namespace) = (format!("image-{minute}"), format!("of-{minute}"));
+        if fetches.begin(&request(&image, &namespace), now).is_some() {
+            fetches.end(&key(&image), Ok(()), now);
+            begun.push(minute);
+        }
+    }
+    assert_eq!(begun[..7], [3, 4, 5, 9, 10, 11, 15]);
+    assert_eq!(begun.len(), 30, "half of the time");
 }
