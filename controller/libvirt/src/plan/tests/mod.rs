@@ -1,6 +1,7 @@
 //! Lifecycles of Machines on a host in memory: which actions, in which order, and which status.
 
 mod adoption;
+mod console_log;
 mod copies;
 mod dhcp;
 mod elsewhere;
