@@ -175,7 +175,7 @@ impl Probing {
         let at = began.saturating_duration_since(probed.seen);
         match result {
             Ok(()) => probed.attempts.record(true, at, began.elapsed()),
-            Err(error) if shows_nothing(error) => probed.attempts.skip(at),
+            Err(error) if error.shows_nothing_of_guest() => probed.attempts.skip(at),
             Err(_) => probed.attempts.record(false, at, began.elapsed()),
         }
         Some(probed.report() != before)
@@ -209,19 +209,6 @@ fn was_ready(machine: &Machine) -> bool {
     let is_current =
         conditions.any(|it| it.kind == "Ready" && it.observed_generation == machine.generation());
     is_current && ready(&machine.status) == Some(("True", "Running"))
-}
-
-/// Whether a failed call shows nothing of the agent, because the host was not asked, or did not answer: it has a limit of
-/// its own for the agent.
-fn shows_nothing(error: &AccessError) -> bool {
-    matches!(
-        error,
-        AccessError::Busy(_)
-            | AccessError::Cancelled(_)
-            | AccessError::Disconnected(_)
-            | AccessError::TimedOut(_)
-            | AccessError::Unavailable(_)
-    )
 }
 
 /// Asks the agent of a guest again and again, until the guest is not probed any more.

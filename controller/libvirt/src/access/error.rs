@@ -103,6 +103,12 @@ impl AccessError {
         self.unknown() || matches!(self, Self::Unavailable(_) | Self::Cancelled(_))
     }
 
+    /// Whether a call about a guest shows nothing of the guest, because the host was not asked, or did not answer: for the
+    /// guest's agent it has a limit of its own.
+    pub(crate) fn shows_nothing_of_guest(&self) -> bool {
+        self.is_of_host() || matches!(self, Self::Busy(_))
+    }
+
     /// Whether the call may have taken effect all the same.
     pub(crate) fn unknown(&self) -> bool {
         matches!(self, Self::Disconnected(_) | Self::TimedOut(_))

@@ -1,5 +1,6 @@
 //! Observes a Machine: its objects in the caches, and its host's answers.
 
+mod agent;
 pub(crate) mod query;
 
 use std::collections::BTreeMap;
@@ -17,14 +18,14 @@ use controller_core::foreign_stop::OnForeignStop;
 use controller_core::machine::{Machine, named_networks, requested_resources};
 use controller_core::objects::{Meta as _, Network};
 use controller_core::secrets::{read, read_display_password};
-use uuid::Uuid;
 
+use self::agent::ask_agent;
 use self::query::HostQuery;
 use crate::access::VolumeKey;
 use crate::capacity::fits;
 use crate::failure::failed;
 use crate::hardware::Cpus;
-use crate::hosts::connected::{ConnectedHost, NOT_POLLED};
+use crate::hosts::connected::NOT_POLLED;
 use crate::hosts::registry::{Asking, Hosts, PlacementLock};
 use crate::images::fetches::{Fetches, ImageState};
 use crate::images::names::copy_name;
@@ -38,8 +39,6 @@ use crate::switches::Switches;
 
 /// Limit of a query, which takes a millisecond or two. Queries of the guest's agent have another limit.
 pub(crate) const QUERY_LIMIT: Duration = Duration::from_secs(5);
-/// Limit of a query to a guest's agent, which has a timeout of 3 s of its own.
-const AGENT_LIMIT: Duration = Duration::from_secs(4);
 
 /// Observes Machines and their hosts.
 #[derive(Clone, Debug)]
@@ -315,7 +314,7 @@ impl Observer {
             }
             Growth::Held(_) => {}
         }
-        ask_agent(&mut view, &host, uuid).await;
+        ask_agent(machine, &mut view, &host, uuid).await;
         let guest = view.guest.as_ref();
         let runs = guest.is_some_and(|guest| guest.belongs_to(machine) && guest.running.is_some());
         view.readiness = self.probing.readiness(machine, runs, &host, uuid);
@@ -401,29 +400,6 @@ fn copies_of(
         Some((volume, state))
     };
     volumes.filter_map(state).collect()
-}
-
-/// Adds the addresses and the operating system that the guest's agent reports. An agent that does not answer counts as not connected; the
-/// addresses of the leases stay.
-async fn ask_agent(view: &mut HostView, host: &ConnectedHost, uuid: Uuid) {
-    let Some(guest) = view.guest.as_mut().filter(|guest| guest.has_agent) else {
-        return;
-    };
-    let slow = &host.host.slow;
-    let mut known = view.addresses.clone();
-    let reported = slow.call(AGENT_LIMIT, move |host| {
-        host.agent_addresses(uuid, &mut known)?;
-        // An agent before 2.10 does not know it, and an administrator may forbid it: the agent is there all the same.
-        let os = host.guest_os(uuid).unwrap_or_default();
-        Ok((known, os))
-    });
-    match reported.await {
-        Ok((known, os)) => (view.addresses, view.guest_os) = (known, os),
-        Err(error) => {
-            tracing::debug!(%error, "the guest's agent does not answer");
-            guest.has_agent = false;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! What the observation of a Machine reserves for it on its host.
+//! What the observation of a Machine reserves for it on its host, and where the Machine is.
 
-use common::api::machine::{GuestAgentPing, Probe, Probes};
-use common::api::status::{GuestOs, LastMigration};
+mod agent;
+
+use common::api::status::LastMigration;
 use common::quantity::Bytes;
 use common::render::libvirt::DomainMetadata;
 use controller_core::conditions::Fault;
@@ -15,7 +16,7 @@ use kube::runtime::watcher::Event;
 use super::*;
 use crate::access::FirmwareState;
 use crate::access::State;
-use crate::access::fake::{Agent, FakeLibvirt};
+use crate::access::fake::FakeLibvirt;
 use crate::api_server::api_server;
 use crate::environment::{Environment, block, host_object};
 use crate::observed::ShownDomain;
@@ -100,108 +101,6 @@ async fn view(observer: &Observer, env: &Environment) -> Box<HostView> {
         Binding::Bound(view) => view,
         other => panic!("{other:?}"),
     }
-}
-
-/// Polls a host with a running guest, and returns what is observed of its Machine.
-async fn observed_of(env: &Environment) -> Box<HostView> {
-    let (observer, _writer) = connected(env);
-    view(&observer, env).await
-}
-
-#[tokio::test]
-async fn the_operating_system_is_what_the_agent_reports_and_an_agent_that_does_not_know_it_is_connected()
- {
-    let mut env = Environment::new(block());
-    env.settle();
-    let fedora = GuestOs {
-        name: Some("Fedora Linux".into()),
-        version: Some("40 (Cloud Edition)".into()),
-        kernel: Some("6.8.5".into()),
-    };
-    for domain in env.host.state().domains.values_mut() {
-        let live = domain.live.as_mut().unwrap();
-        let channel = "name='org.qemu.guest_agent.0'";
-        assert!(live.contains(channel), "{live}");
-        *live = live.replace(channel, &format!("{channel} state='connected'"));
-    }
-    for (agent, os, is_connected) in [
-        (Agent::Answers, Some(fedora), true),
-        (Agent::Answers, None, true),
-        (Agent::Silent, None, false),
-    ] {
-        for domain in env.host.state().domains.values_mut() {
-            (domain.guest.agent, domain.guest.os) = (agent, os.clone());
-        }
-        let view = observed_of(&env).await;
-        assert_eq!(view.guest.as_ref().unwrap().has_agent, is_connected);
-        assert_eq!(view.guest_os, os.unwrap_or_default());
-    }
-}
-
-/// A Machine that runs and asks for a readiness probe each second, two failures of which count.
-fn probed_machine() -> Environment {
-    let mut env = Environment::new(block());
-    env.edit(|block| {
-        let probe = Probe {
-            failure_threshold: Some(2),
-            guest_agent_ping: Some(GuestAgentPing {}),
-            period_seconds: Some(1),
-            ..Probe::default()
-        };
-        block.probes = Some(Probes {
-            liveness: None,
-            readiness: Some(Box::new(probe)),
-        });
-    });
-    env.settle();
-    env
-}
-
-fn set_agent(env: &Environment, agent: Agent) {
-    for domain in env.host.state().domains.values_mut() {
-        domain.guest.agent = agent;
-    }
-}
-
-/// Observes until the probe shows this.
-async fn until_readiness(observer: &Observer, env: &Environment, is_ready: bool, why: &str) {
-    let mut last = None;
-    for _ in 0..400 {
-        let readiness = view(observer, env).await.readiness.unwrap();
-        if readiness.is_ready == is_ready && readiness.why.contains(why) {
-            return;
-        }
-        last = Some(readiness);
-        tokio::time::sleep(Duration::from_millis(25)).await;
-    }
-    panic!("{last:?}, not {is_ready} {why}");
-}
-
-#[tokio::test]
-async fn a_guest_with_a_probe_is_ready_while_its_agent_answers() {
-    let mut env = probed_machine();
-    let (observer, _writer) = connected(&env);
-    // The status is that of the spec before the probe was added.
-    env.machine_mut().metadata.generation = Some(7);
-    let silent = "does not answer within 1 s";
-    until_readiness(&observer, &env, false, silent).await;
-    set_agent(&env, Agent::Answers);
-    until_readiness(&observer, &env, true, "").await;
-    set_agent(&env, Agent::Silent);
-    until_readiness(&observer, &env, false, silent).await;
-
-    env.edit(|block| block.probes = None);
-    assert_eq!(view(&observer, &env).await.readiness, None);
-}
-
-/// Another process has written the status of this very spec.
-#[tokio::test]
-async fn a_guest_that_was_ready_stays_so_until_its_agent_has_failed_to_answer() {
-    let env = probed_machine();
-    let (observer, _writer) = connected(&env);
-    until_readiness(&observer, &env, true, "not asked yet").await;
-    until_readiness(&observer, &env, true, "does not answer").await;
-    until_readiness(&observer, &env, false, "does not answer").await;
 }
 
 /// The LibvirtHost that a Machine leaves was deleted: whether the definition is gone there cannot be known.
