@@ -295,6 +295,11 @@ impl FakeLibvirt {
         });
     }
 
+    /// Whether a fault is still to come.
+    pub(crate) fn has_fault(&self) -> bool {
+        !self.state().faults.is_empty()
+    }
+
     /// Calls of that name do not return until the guard is dropped or the connection ends; `open` is one, too.
     pub(crate) fn hang(&self, call: &'static str) -> Hang {
         self.state().hung.insert(call);

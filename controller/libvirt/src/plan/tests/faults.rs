@@ -39,22 +39,37 @@ fn is_gone(env: &Environment, what: &str) {
     assert_eq!(left.len(), 3, "{what}: {left:?}");
 }
 
+/// Errors of calls that may have taken effect.
+fn unanswered() -> [AccessError; 2] {
+    [
+        AccessError::TimedOut("no answer".into()),
+        AccessError::Disconnected("the connection ended".into()),
+    ]
+}
+
+/// Runs a test once for each change that it makes on a host, with a fault at that change, and once without a fault.
+/// `test` returns whether the fault has happened; there are at least `least` changes.
+pub(super) fn at_each_change(least: usize, test: impl Fn(usize) -> bool) {
+    let changes = (0..).take_while(|number| test(*number)).count();
+    assert!(changes >= least, "only {changes} faults happened");
+}
+
 #[test]
 fn a_failed_call_at_any_point_loses_no_disk_and_no_guest() {
-    let timed_out = || AccessError::TimedOut("no answer".into());
-    let gone = || AccessError::Disconnected("the connection ended".into());
     for when in [When::Before, When::During, When::After] {
-        for number in 0..14 {
-            for error in [timed_out(), gone()] {
+        for error in unanswered() {
+            at_each_change(11, |number| {
                 let what = format!("{when:?} the change {number}, {}", error.kind());
                 let mut env = rich();
-                env.host.fail_nth(number, when, error);
+                env.host.fail_nth(number, when, error.clone());
                 env.settle();
+                let has_failed = !env.host.has_fault();
                 holds(&env, &what);
                 env.delete();
                 env.settle();
                 is_gone(&env, &what);
-            }
+                has_failed
+            });
         }
     }
 }
@@ -62,15 +77,18 @@ fn a_failed_call_at_any_point_loses_no_disk_and_no_guest() {
 #[test]
 fn a_failed_call_during_a_deletion_loses_no_retained_disk() {
     for when in [When::Before, When::After] {
-        for number in 0..8 {
-            let what = format!("{when:?} the change {number} of the deletion");
-            let mut env = rich();
-            env.settle();
-            env.host
-                .fail_nth(number, when, AccessError::TimedOut("no answer".into()));
-            env.delete();
-            env.settle();
-            is_gone(&env, &what);
+        for error in unanswered() {
+            at_each_change(7, |number| {
+                let kind = error.kind();
+                let what = format!("{when:?} the change {number} of the deletion, {kind}");
+                let mut env = rich();
+                env.settle();
+                env.host.fail_nth(number, when, error.clone());
+                env.delete();
+                env.settle();
+                is_gone(&env, &what);
+                !env.host.has_fault()
+            });
         }
     }
 }
