@@ -21,7 +21,7 @@ use super::display::display;
 use super::hardware::hardware;
 use super::moving::{Move, moving};
 use super::other_hosts::conflict;
-use super::power::{Power, power};
+use super::power::{self, Power, power};
 use super::release::{kept_volumes, releases};
 use super::room::room;
 use super::status::{Findings, report};
@@ -208,7 +208,14 @@ fn on<'a>(
         let is_written = observed.hold.is_none() && scope == Scope::All;
         let written = desired.as_ref().filter(|_| is_written);
         let recorded = recorded(written, guest, view);
-        let context = (observed.on_foreign_stop, now);
+        let is_held = desired.as_ref().is_none_or(|desired| {
+            machine.addresses.keeps_off() || steps.wait_for(refusal, guest, desired)
+        });
+        let context = power::Context {
+            on_foreign_stop: observed.on_foreign_stop,
+            now,
+            may_restart: !is_held,
+        };
         let power = power(machine, block, guest, &recorded, context);
         findings.add_power(&power, &view.host);
         reset = findings.add_reset(&power, machine, guest, refusal);
@@ -277,6 +284,7 @@ impl Findings<'_> {
         self.restart.clone_from(&power.last);
         self.stays_off = power.stays_off;
         self.restarts = power.restarts;
+        self.restart_waits = power.restart_waits;
         self.foreign_stop.clone_from(&power.foreign_stop);
         if power.failed {
             self.guest.record_first(failed(host));

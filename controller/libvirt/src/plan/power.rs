@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! desired Stopped, running ─▶ record the intent ─▶ shutdown by agent, then ACPI ─▶ repeat … ─▶ after the grace period: destroy
-//! restart ──────────────────▶ the same, then start; the status has the request before the intent is removed
+//! restart ──────────────────▶ the same, then start; the status has the request before the intent is removed. While the guest
+//!                             could not be started again, it is not shut down for a restart: the request waits
 //! desired Running, shut off ▶ start, unless the guest shut itself down and guestShutdownStops is set, or another client
 //!                             has switched it off and it is to be kept off; a restart request starts it then
 //! ```
@@ -37,6 +38,15 @@ pub(super) const POWER_RETRY: Duration = Duration::from_secs(5);
 /// would keep its host busy.
 const CRASH_BACKOFF: Duration = Duration::from_secs(30);
 
+/// What a step of power depends on beside the Machine and its guest.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Context {
+    pub(super) on_foreign_stop: OnForeignStop,
+    pub(super) now: Now,
+    /// Whether a guest that is shut down for a restart could be started again.
+    pub(super) may_restart: bool,
+}
+
 /// What to do about power.
 #[derive(Debug, Default)]
 pub(super) struct Power {
@@ -49,6 +59,8 @@ pub(super) struct Power {
     pub(super) stays_off: bool,
     /// Whether a restart is under way.
     pub(super) restarts: bool,
+    /// Whether the guest is not shut down for a restart, because it could not be started again.
+    pub(super) restart_waits: bool,
     /// Whether QEMU crashed or did not start, and [`CRASH_BACKOFF`] has not passed.
     pub(super) failed: bool,
     /// What is reported of a guest that another client has switched off.
@@ -60,8 +72,13 @@ pub(super) fn power(
     block: &Normalized,
     guest: &Guest,
     metadata: &DomainMetadata,
-    (on_foreign_stop, now): (OnForeignStop, Now),
+    context: Context,
 ) -> Power {
+    let Context {
+        on_foreign_stop,
+        now,
+        may_restart,
+    } = context;
     let last = machine.status.last_restart.clone();
     let switch = Switch {
         on: block.power_state == PowerState::Running,
@@ -71,6 +88,7 @@ pub(super) fn power(
         keeps_efi: block.firmware.persistent != Some(false),
         limit: shutdown_limit(Some(block)),
         now,
+        may_restart,
     };
     let power = Power {
         last,
@@ -129,8 +147,14 @@ pub(super) fn starts(
     machine: &Machine,
     block: &Normalized,
     guest: &Guest,
-    context: (OnForeignStop, Now),
+    (on_foreign_stop, now): (OnForeignStop, Now),
 ) -> bool {
+    let context = Context {
+        on_foreign_stop,
+        now,
+        // Only a guest that is off is started.
+        may_restart: false,
+    };
     let metadata = guest.metadata.clone().unwrap_or_default();
     let power = power(machine, block, guest, &metadata, context);
     let mut steps = power.actions.iter();
@@ -146,6 +170,7 @@ struct Switch<'a> {
     guest: &'a Guest,
     metadata: &'a DomainMetadata,
     now: Now,
+    may_restart: bool,
     /// Whether the firmware's variables outlast the guest.
     keeps_efi: bool,
     /// How long the guest may take to shut down.
@@ -178,6 +203,10 @@ impl Switch<'_> {
             (false, Some(IntentKind::Stop)) | (true, Some(IntentKind::Restart)) => None,
             (false, _) => Some(self.begin(IntentKind::Stop, None)),
             (true, None) => match &self.new_request {
+                Some(_) if !self.may_restart => {
+                    power.restart_waits = true;
+                    return power;
+                }
                 Some(text) => Some(self.begin(IntentKind::Restart, Some(text.clone()))),
                 None => return power,
             },
@@ -199,6 +228,11 @@ impl Switch<'_> {
         let since = self.intent().filter(|_| kind != Some(IntentKind::Start));
         let since = since.map(|intent| intent.since.as_str());
         power.actions.extend(begins);
+        // The guest may still run, as one does that ignores the first request.
+        if self.on && !self.may_restart {
+            power.restart_waits = true;
+            return power;
+        }
         power
             .actions
             .extend(shutdown_step(self.guest, since, self.limit, self.now));

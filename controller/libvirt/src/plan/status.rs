@@ -53,6 +53,8 @@ pub(super) struct Findings<'a> {
     /// The last restart for the status; `None`: power was not planned.
     pub(super) restart: Option<LastRestart>,
     pub(super) restarts: bool,
+    /// Whether the guest is not shut down for a restart, because it could not be started again.
+    pub(super) restart_waits: bool,
     /// The last requested reset for the status; `None`: as it is there.
     pub(super) reset: Option<LastReset>,
     /// The last move for the status; `None`: as it is there.
@@ -120,7 +122,8 @@ pub(super) fn report(
         conditions.set("Scheduled", "False", fault);
     }
     let pending_changes = pending(&findings.changes);
-    if let Some(fault) = waits_for_restart(machine, &pending_changes) {
+    let restart_waits = findings.restart_waits.then(|| restart_waits(findings));
+    if let Some(fault) = restart_waits.or_else(|| waits_for_restart(machine, &pending_changes)) {
         conditions.set("RestartRequired", "True", &fault);
     }
     if guest.is_some_and(|guest| guest.has_agent) {
@@ -182,6 +185,25 @@ fn waits_for_restart(machine: &Machine, changes: &[PendingChange]) -> Option<Fau
         .filter(|change| change.action == PendingAction::Restart.as_str());
     let fields: Vec<_> = waits.map(|change| change.field.as_str()).collect();
     restart_required(machine, &fields, "")
+}
+
+/// Why the guest is not shut down for a requested restart.
+fn restart_waits(findings: &Findings<'_>) -> Fault {
+    let faults = [
+        findings.storage.fault.as_ref(),
+        findings.network.fault.as_ref(),
+        findings.import.as_ref(),
+        findings.guest.fault.as_ref(),
+        findings.no_room.as_ref(),
+    ];
+    let fault = faults.into_iter().flatten().next();
+    let why = fault.map_or_else(String::new, |fault| {
+        format!(" ({}: {})", fault.reason(), fault.message())
+    });
+    let message = format!(
+        "the guest runs on, because it could not be started again{why}: the restart is carried out when it could, without another request"
+    );
+    Fault::new("RestartWaits", message)
 }
 
 /// The operating system of a running guest, if its agent reports it.

@@ -5,8 +5,9 @@ use std::time::Duration;
 use common::api::normalized::Normalized;
 use common::names;
 use common::render::libvirt::{Difference, Domain, LiveUpdate};
+use controller_core::backend::Act as _;
 use controller_core::machine::Machine;
-use controller_core::plan::Now;
+use controller_core::plan::{Now, Refusal, Subject};
 
 use super::action::{Action, Draft};
 use super::power::Power;
@@ -51,7 +52,8 @@ pub(super) fn finish(
     (mut steps, scope): (Steps, Scope),
 ) -> Draft {
     if scope != Scope::All {
-        (findings.restart, findings.reset, findings.restarts) = (None, None, false);
+        (findings.restart, findings.reset) = (None, None);
+        (findings.restarts, findings.restart_waits) = (false, false);
     }
     match scope {
         Scope::All => {}
@@ -144,6 +146,22 @@ impl Steps {
             self.actions.push(screen);
             self.requeue_after = Some(Duration::ZERO);
         }
+    }
+
+    /// Whether a start after these steps waits for what was refused: for one of them, or for the definition, which is not among
+    /// them then. A device that the running guest refused is no obstacle: its next start has it.
+    pub(super) fn wait_for(
+        &self,
+        refusal: Option<&Refusal>,
+        guest: &Guest,
+        desired: &Domain,
+    ) -> bool {
+        refusal.is_some_and(|refusal| {
+            let mut actions = self.actions.iter();
+            let is_defined = guest.defined.as_ref() == Some(desired);
+            actions.any(|action| action.subject() == refusal.subject)
+                || (refusal.subject == Subject::Guest && !is_defined)
+        })
     }
 
     /// A guest is not started while an object that it needs is absent. A stop is always carried out.

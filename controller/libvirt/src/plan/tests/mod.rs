@@ -20,6 +20,7 @@ mod partial;
 mod power;
 mod preconditions;
 mod released;
+mod restart;
 mod returned;
 mod room;
 mod screen;
