@@ -77,18 +77,19 @@ pub(crate) fn fits(needs: HostResources, most: HostResources) -> bool {
     needs.cpu <= most.cpu && needs.memory <= most.memory
 }
 
-/// What a domain is given.
+/// What a domain is given. Of dedicated vCPUs those that are plugged in later count as well: each has its CPU already.
 pub(crate) fn size_of(domain: &Domain) -> HostResources {
+    let pinned = u32::try_from(domain.pinning.dedicated.len()).unwrap_or(u32::MAX);
     HostResources {
-        cpu: domain.cpu.vcpus(),
+        cpu: domain.cpu.vcpus().max(pinned),
         memory: domain.memory.max_size,
     }
 }
 
-/// What a domain of a snapshot is given now, or will be at its next start.
-pub(crate) fn size_in(summary: &DomainSummary) -> HostResources {
+/// What a domain of a snapshot is given now, or will be at its next start. `pinned`: how many of the dedicated CPUs it has.
+pub(crate) fn size_in(summary: &DomainSummary, pinned: u32) -> HostResources {
     let now = HostResources {
-        cpu: summary.domain.vcpus,
+        cpu: summary.domain.vcpus.max(pinned),
         memory: Bytes::new(u128::from(summary.domain.memory)),
     };
     let grown = summary
@@ -109,18 +110,19 @@ pub(crate) struct BoundMachine<'a> {
     pub(crate) reserved: Option<HostResources>,
 }
 
-/// What is allocated on a host that may allocate `most`: to all domains, of any owner, and to Machines that have
-/// no domain yet. Domains that are shut off count: they are started again. A Machine without a domain and without a
+/// What is allocated on a host that may allocate `most`: to all domains, of any owner, each with its size, and to Machines
+/// that have no domain yet. Domains that are shut off count: they are started again. A Machine without a domain and without a
 /// reservation counts as far as there is room for it.
 pub(crate) fn allocated<'a>(
-    domains: impl Iterator<Item = &'a DomainSummary> + Clone,
+    domains: impl Iterator<Item = (&'a DomainSummary, HostResources)> + Clone,
     machines: &[BoundMachine<'_>],
     most: HostResources,
 ) -> HostResources {
-    let sizes = domains.clone().map(size_in).fold(NO_RESOURCES, sum);
-    let ours = domains.filter_map(|it| {
+    let sizes = domains.clone().map(|(_, size)| size);
+    let sizes = sizes.fold(NO_RESOURCES, sum);
+    let ours = domains.filter_map(|(it, size)| {
         let metadata = it.metadata.as_ref()?;
-        Some((metadata.uid.as_str(), size_in(it)))
+        Some((metadata.uid.as_str(), size))
     });
     let ours: HashMap<&str, HostResources> = ours.collect();
     let reserved = machines.iter().filter_map(|machine| {
@@ -213,6 +215,12 @@ mod tests {
         }
     }
 
+    fn sized(
+        domains: &[DomainSummary],
+    ) -> impl Iterator<Item = (&DomainSummary, HostResources)> + Clone {
+        domains.iter().map(|it| (it, size_in(it, 0)))
+    }
+
     #[test]
     fn a_machine_is_allocated_what_its_domain_has_and_not_what_it_asks_for() {
         let grown = Some(resources(4, 8));
@@ -228,13 +236,13 @@ mod tests {
             bound("grown", resources(4, 8)),
         ];
         assert_eq!(
-            allocated(domains.iter(), &machines, most),
+            allocated(sized(&domains), &machines, most),
             resources(10, 14)
         );
         // A reservation that the last poll does not show.
         machines[0].reserved = Some(resources(3, 4));
         assert_eq!(
-            allocated(domains.iter(), &machines, most),
+            allocated(sized(&domains), &machines, most),
             resources(11, 16)
         );
     }
@@ -247,10 +255,10 @@ mod tests {
             bound("a", resources(2, 12 * 1024)),
             bound("b", resources(2, 4)),
         ];
-        let all = allocated(domains.iter(), &machines, resources(64, 16));
+        let all = allocated(sized(&domains), &machines, resources(64, 16));
         assert_eq!(all, resources(6, 10));
         assert_eq!(
-            allocated(domains.iter(), &machines, resources(4, 16)),
+            allocated(sized(&domains), &machines, resources(4, 16)),
             resources(4, 6)
         );
     }

@@ -59,11 +59,15 @@ pub(crate) fn cpus_left<'m>(
 ) -> u32 {
     let all: BTreeSet<_> = taken.values().flat_map(|hardware| &hardware.cpus).collect();
     let free = cpus.dedicated.iter().filter(|cpu| !all.contains(cpu));
-    let reserved = machines.map(|(uid, wanted)| {
-        let has = taken.get(&domain_uuid(uid));
-        wanted.saturating_sub(has.map_or(0, |has| count(has.cpus.intersection(&cpus.dedicated))))
-    });
+    let reserved =
+        machines.map(|(uid, wanted)| wanted.saturating_sub(pinned(cpus, taken, domain_uuid(uid))));
     count(free).saturating_sub(reserved.fold(0, u32::saturating_add))
+}
+
+/// How many of the dedicated CPUs a domain has.
+pub(crate) fn pinned(cpus: &Cpus, taken: &Taken, domain: Uuid) -> u32 {
+    let has = taken.get(&domain);
+    has.map_or(0, |has| count(has.cpus.intersection(&cpus.dedicated)))
 }
 
 fn count<T>(items: impl Iterator<Item = T>) -> u32 {

@@ -63,10 +63,11 @@ pub const NO_RESOURCES: HostResources = HostResources {
     memory: Bytes::new(0),
 };
 
-/// vCPUs and memory that a block takes on a libvirt host. The guest boots with its maximum memory, so that counts.
+/// vCPUs and memory that a block takes on a libvirt host. The guest boots with its maximum memory, so that counts, and of
+/// dedicated vCPUs the most that it can get, because the host keeps a CPU for each.
 pub fn requested_resources(block: &Normalized) -> HostResources {
     HostResources {
-        cpu: block.cpu.vcpus(),
+        cpu: block.counted_vcpus(),
         memory: block.memory.max_size.max(block.memory.size),
     }
 }

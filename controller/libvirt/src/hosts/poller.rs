@@ -357,10 +357,9 @@ fn take_over(
     connected.set_snapshot(polled.clone());
     let name = &connected.name;
     context.hosts.was_polled(name);
-    if let Ok(snapshot) = polled {
-        context
-            .hosts
-            .remove_confirmed_reservations(name, snapshot, &context.caches);
+    if let (Ok(snapshot), Some(host)) = (polled, context.objects.get("", name)) {
+        let (hosts, caches) = (&context.hosts, &context.caches);
+        hosts.remove_confirmed_reservations(&host, snapshot, caches);
     }
     if let Ok(after) = polled {
         // A Machine whose status names another host may turn out to be on this one.

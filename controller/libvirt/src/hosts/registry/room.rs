@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use common::api::libvirt_host::HostResources;
+use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use controller_core::cache::Cache;
 use controller_core::caches::Caches;
 use controller_core::machine::{HostBinding, NO_RESOURCES};
@@ -15,7 +15,7 @@ use crate::capacity::{
     BoundMachine, allocatable, allocated, beside_dedicated, fits, granted, less, size_in, smaller,
 };
 use crate::groups::Member;
-use crate::hardware::{Cpus, cpus_left, devices_left};
+use crate::hardware::{Cpus, cpus_left, devices_left, pinned};
 use crate::hosts::connected::NOT_POLLED;
 use crate::libvirt_host::LibvirtHost;
 use crate::placement::Candidate;
@@ -133,7 +133,7 @@ impl Hosts {
     /// Removes reservations that a poll of the host confirms, and those of Machines that are gone.
     pub(crate) fn remove_confirmed_reservations(
         &self,
-        host: &str,
+        host: &LibvirtHost,
         snapshot: &Snapshot,
         caches: &Caches,
     ) {
@@ -141,9 +141,10 @@ impl Hosts {
         if reserved.is_empty() {
             return;
         }
+        let has = sizes(&host.spec, snapshot);
         let kept = snapshot.domains.iter().filter_map(|it| {
             let (name, size) = reserved.get(&it.metadata.as_ref()?.uid)?;
-            let is_kept = name == host && fits(*size, size_in(it));
+            let is_kept = name == host.name() && fits(*size, has(it));
             is_kept.then(|| it.metadata.as_ref().map(|metadata| metadata.uid.clone()))?
         });
         let kept: HashSet<String> = kept.collect();
@@ -213,6 +214,16 @@ fn cpus_left_on(bound: &[Bound], host: &LibvirtHost, snapshot: &Snapshot) -> u32
     cpus_left(&cpus, &snapshot.hardware, bound)
 }
 
+/// The size of each domain of a host.
+fn sizes(
+    spec: &LibvirtHostSpec,
+    snapshot: &Snapshot,
+) -> impl Fn(&DomainSummary) -> HostResources + Clone {
+    let cpus = Cpus::of(spec, snapshot.info.cpus);
+    let taken = &snapshot.hardware;
+    move |it| size_in(it, pinned(&cpus, taken, it.domain.uuid))
+}
+
 /// What is allocated on a host, without what `except`, the uid of a Machine, has there.
 fn allocated_on(
     bound: &[Bound],
@@ -233,6 +244,8 @@ fn allocated_on(
         let metadata = it.metadata.as_ref();
         except.is_none() || metadata.map(|metadata| metadata.uid.as_str()) != except
     };
+    let size = sizes(&host.spec, snapshot);
     let others = snapshot.domains.iter().filter(is_other);
+    let others = others.map(|it| (it, size(it)));
     allocated(others, &bound, most)
 }

@@ -1,7 +1,9 @@
 //! Where Machines are, and what they may have there.
 
+use common::api::normalized::NormalizedHardware;
 use common::api::status::LastMigration;
 use common::quantity::Bytes;
+use common::render::libvirt::domain_uuid;
 use controller_core::caches::Caches;
 use controller_core::fixtures;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -11,7 +13,7 @@ use kube::runtime::watcher::Event;
 use super::room::bound_to;
 use super::*;
 use crate::access::fake::FakeLibvirt;
-use crate::access::{Host, HostInfo, Target};
+use crate::access::{DomainHardware, Host, HostInfo, Target};
 use crate::environment::{block, host_object as host, running_domain};
 use crate::snapshot::Snapshot;
 
@@ -93,7 +95,7 @@ fn of_two_machines_that_grow_at_the_same_time_one_gets_what_is_left() {
 
     // A poll confirms the reservation.
     let polled = snapshot(&[("a", 8), ("b", 2)]);
-    hosts.remove_confirmed_reservations("alpha", &polled, &caches);
+    hosts.remove_confirmed_reservations(&alpha, &polled, &caches);
     assert_eq!(all(&polled), resources(4, 10));
     assert!(hosts.reserved().is_empty());
 
@@ -216,4 +218,42 @@ fn a_request_that_does_not_fit_takes_no_room_from_others() {
     assert_eq!(most, resources(6, 10));
     let all = hosts.allocated(&alpha, &polled, &caches, None);
     assert_eq!(all, resources(4, 4));
+}
+
+/// The host keeps a CPU for each vCPU that can be plugged in: nobody else runs on it.
+#[test]
+fn dedicated_vcpus_count_as_many_as_the_guest_can_get() {
+    let hosts = Hosts::new(Arc::new(FakeLibvirt::new()));
+    let mut alpha = host("alpha");
+    alpha.spec.dedicated_cpus = Some("8-15".into());
+    let mut dedicated = block();
+    dedicated.hardware = Some(NormalizedHardware {
+        dedicated_cpu: true,
+        ..NormalizedHardware::default()
+    });
+    dedicated.cpu.cores = 1;
+    dedicated.cpu.max_sockets = 8;
+    let (machines, mut writer) = store();
+    let caches = Caches::new(machines);
+    let machine = fixtures::cached("a", "a", dedicated, Some("alpha"));
+    caches.apply(&Event::Apply(machine), &mut writer, "cluster");
+    let has_domain = |defined: bool| {
+        let mut polled = snapshot(if defined { &[("a", 2)] } else { &[] });
+        polled.info.cpus = 16;
+        if defined {
+            let hardware = DomainHardware {
+                cpus: (8..16).collect(),
+                ..DomainHardware::default()
+            };
+            polled.hardware.insert(domain_uuid("a"), hardware);
+        }
+        polled
+    };
+    for polled in [has_domain(false), has_domain(true)] {
+        let all = hosts.allocated(&alpha, &polled, &caches, None);
+        assert_eq!(all.cpu, 8);
+        let shared = asking("b", resources(15, 2));
+        let most = hosts.room(&alpha, &polled, &caches, &shared);
+        assert_eq!(most.cpu, 8, "those that are not dedicated");
+    }
 }

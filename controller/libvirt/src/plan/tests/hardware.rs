@@ -262,3 +262,20 @@ fn another_firmware_uses_up_the_confirmation_that_the_variables_of_the_former_on
     env.settle();
     assert_eq!(env.machine().annotation(key), None);
 }
+
+#[test]
+fn vcpus_that_can_be_plugged_in_are_the_guests_already() {
+    let mut env = with_cpus();
+    env.edit(|block| {
+        (block.cpu.cores, block.cpu.threads) = (1, 1);
+        (block.cpu.sockets, block.cpu.max_sockets) = (1, 3);
+    });
+    env.settle();
+    env.room.cpu = 1;
+    env.settle();
+    assert_eq!(reported(&env, "Scheduled"), ("", ""));
+    env.edit(|block| block.cpu.sockets = 3);
+    env.settle();
+    assert_eq!(reported(&env, "Scheduled"), ("", ""));
+    assert_eq!(times(&env, "set_vcpus"), 1);
+}
