@@ -118,6 +118,51 @@ pub const ANNOTATION_USER_DATA: &str = "machine.vitistack.io/user-data";
 /// Annotation of a guest and of its cloud-init Secret: as [`ANNOTATION_USER_DATA`], for the network data.
 pub const ANNOTATION_NETWORK_DATA: &str = "machine.vitistack.io/network-data";
 
+/// The labels of this product.
+pub const LABELS: [&str; 9] = [
+    LABEL_CLUSTER_NAME,
+    LABEL_TEMPLATE,
+    LABEL_MANAGED_BY,
+    LABEL_MACHINE,
+    LABEL_GROUP,
+    LABEL_DISK,
+    LABEL_IMAGE_SOURCE,
+    LABEL_RETAINED_STATE,
+    LABEL_DELETION_PROTECTION,
+];
+
+/// The annotations of this product.
+pub const ANNOTATIONS: [&str; 28] = [
+    ANNOTATION_AFFINITY,
+    ANNOTATION_SPREAD,
+    ANNOTATION_OVERRIDES,
+    ANNOTATION_CPU_MODEL,
+    ANNOTATION_GROUP,
+    ANNOTATION_IMAGE,
+    ANNOTATION_PROTECTED,
+    ANNOTATION_LABELS,
+    ANNOTATION_ANNOTATIONS,
+    ANNOTATION_REFRESH_TEMPLATE,
+    ANNOTATION_RESTART_REQUESTED,
+    ANNOTATION_RESET_REQUESTED,
+    ANNOTATION_MIGRATE_REQUESTED,
+    ANNOTATION_MIGRATE_TO,
+    ANNOTATION_PAUSED,
+    ANNOTATION_FORCE_DELETE,
+    ANNOTATION_RELEASE_VOLUME,
+    ANNOTATION_RECREATE_VOLUME,
+    ANNOTATION_ACCEPT_HOST,
+    ANNOTATION_DISCARD_STATE,
+    ANNOTATION_MACHINE_UID,
+    ANNOTATION_RECLAIM_POLICY,
+    ANNOTATION_RETAINED_FROM,
+    ANNOTATION_SIZE_IN_GUEST,
+    ANNOTATION_RENDERED,
+    ANNOTATION_RUN_STRATEGY,
+    ANNOTATION_USER_DATA,
+    ANNOTATION_NETWORK_DATA,
+];
+
 /// Finalizer of a Machine.
 pub const FINALIZER: &str = "machine.vitistack.io/cleanup";
 /// Finalizer of a NetworkConfiguration that a Machine uses.
@@ -283,7 +328,20 @@ pub fn cloud_init_secret(machine: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_carried_label, may_carry_annotation};
+    use super::{ANNOTATIONS, LABELS, is_carried_label, is_ours, may_carry_annotation};
+
+    /// What is missing in a list would be dropped from the objects that the controller reads.
+    #[test]
+    fn the_lists_have_every_label_and_annotation_of_this_product() {
+        let values = |start: &str| -> Vec<_> {
+            let lines = include_str!("names.rs").lines();
+            let constants = lines.filter_map(|line| line.strip_prefix(start));
+            let values = constants.filter_map(|line| line.split('"').nth(1));
+            values.filter(|key| is_ours(key)).collect()
+        };
+        assert_eq!(values("pub const LABEL_"), LABELS);
+        assert_eq!(values("pub const ANNOTATION_"), ANNOTATIONS);
+    }
 
     #[test]
     fn annotations_on_which_the_cluster_acts_are_never_carried() {

@@ -5,9 +5,9 @@
 //! the watch for all objects of the kind.
 //!
 //! Reason: so a Machine with its VirtualMachine, instance and claim takes about 10 KiB (docs/performance.md;
-//! `pruning_keeps_only_the_labels_and_annotations_of_the_project` here).
+//! `pruning_keeps_only_the_labels_and_annotations_of_the_project` in [`pruning`]).
 
-use std::collections::BTreeMap;
+mod pruning;
 
 use common::api::machine_image::{MachineImageSpec, MachineImageStatus};
 use common::api::network::{NetworkConfigurationSpec, NetworkConfigurationStatus};
@@ -15,6 +15,10 @@ use common::api::template::MachineTemplateSpec;
 use common::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
+
+pub use self::pruning::{
+    prune, prune_except_finalizers, prune_except_labels, prune_of_administrator,
+};
 
 /// Implements [`kube::Resource`] for a projection with a field `metadata`: kind, group, version, plural, scope.
 #[macro_export]
@@ -173,7 +177,7 @@ macro_rules! cacheable {
         }
     )+};
 }
-cacheable!(Secret, Network, Template, Image);
+cacheable!(Secret, Template, Image);
 
 /// A Secret without its content.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -251,6 +255,17 @@ resource!(
     NamespaceResourceScope
 );
 
+impl Cacheable for Network {
+    type Summary = ();
+
+    fn summary(&self) {}
+
+    /// The in-use finalizer is added to those that the object has, and removed from them.
+    fn prune(&mut self) {
+        prune_except_finalizers(&mut self.metadata);
+    }
+}
+
 /// A MachineTemplate.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Template {
@@ -291,57 +306,3 @@ resource!(
     "machineimages",
     ClusterResourceScope
 );
-
-/// Drops the metadata that the controller never reads. Labels and annotations outside the project's domains are
-/// dropped, too: they can be large.
-pub fn prune(metadata: &mut ObjectMeta) {
-    metadata.managed_fields = None;
-    metadata.generate_name = None;
-    metadata.self_link = None;
-    retain_own_keys(metadata.labels.as_mut());
-    retain_own_keys(metadata.annotations.as_mut());
-}
-
-/// [`prune`] for kinds that users select by labels of any domain.
-pub fn prune_except_labels(metadata: &mut ObjectMeta) {
-    let labels = metadata.labels.take();
-    prune(metadata);
-    metadata.labels = labels;
-}
-
-fn retain_own_keys(map: Option<&mut BTreeMap<String, String>>) {
-    if let Some(map) = map {
-        map.retain(|key, _| names::is_ours(key));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pruning_keeps_only_the_labels_and_annotations_of_the_project() {
-        let mut metadata = ObjectMeta {
-            labels: Some(
-                [
-                    ("vitistack.io/machine".to_owned(), "web".to_owned()),
-                    ("app".to_owned(), "x".to_owned()),
-                ]
-                .into(),
-            ),
-            annotations: Some(
-                [
-                    ("machine.vitistack.io/paused".to_owned(), "true".to_owned()),
-                    ("evil-vitistack.io/x".to_owned(), "x".to_owned()),
-                ]
-                .into(),
-            ),
-            managed_fields: Some(vec![]),
-            ..ObjectMeta::default()
-        };
-        prune(&mut metadata);
-        assert_eq!(metadata.labels.unwrap().len(), 1);
-        assert_eq!(metadata.annotations.unwrap().len(), 1);
-        assert_eq!(metadata.managed_fields, None);
-    }
-}

@@ -2,7 +2,7 @@
 
 use common::api::libvirt_host::{LibvirtHostSpec, LibvirtHostStatus};
 use controller_core::objects::Cacheable;
-use controller_core::objects::{lenient, prune_except_labels};
+use controller_core::objects::{lenient, prune_of_administrator};
 use controller_core::resource;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ impl Cacheable for LibvirtHost {
 
     /// Its labels are written by its admin; a `nodeSelector` has to match them.
     fn prune(&mut self) {
-        prune_except_labels(&mut self.metadata);
+        prune_of_administrator(&mut self.metadata);
     }
 }
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::Machine;
 use super::wire::Wire;
 use crate::cache::compressed::Compressed;
 use crate::errors::Errors;
-use crate::objects::{Meta as _, prune};
+use crate::objects::{Meta as _, prune_except_finalizers};
 use crate::resource;
 
 /// A compressed Machine, and beside it what is read of all Machines at once.
@@ -125,7 +125,8 @@ impl From<Wire> for CachedMachine {
 
 impl From<Machine> for CachedMachine {
     fn from(mut machine: Machine) -> Self {
-        prune(&mut machine.metadata);
+        // Its finalizer is added to those that the object has, and removed from them.
+        prune_except_finalizers(&mut machine.metadata);
         let metadata = ObjectMeta {
             name: machine.metadata.name.clone(),
             namespace: machine.metadata.namespace.clone(),

@@ -3,9 +3,10 @@
 use common::names;
 use controller_core::client::{ApiError, GuardedClient};
 use controller_core::machine::Machine;
-use controller_core::objects::Meta;
+use controller_core::objects::{Cacheable, Meta};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::{ObjectList, Request};
@@ -13,8 +14,13 @@ use serde::de::DeserializeOwned;
 
 use crate::objects::Claim;
 
-/// Objects per page of a list: a VirtualMachine has some 5 KiB, so a page stays below 3 MiB.
-const PAGE: u32 = 500;
+/// Objects per page of a list of a whole namespace. A VirtualMachine has some 5 KiB, but a tenant can fill one up to the
+/// 1.5 MiB that etcd stores: a page stays below 75 MiB, of the 512 MiB that the controller has as installed.
+const PAGE: u32 = 50;
+
+/// Claims per page of a list: anybody can label a claim and fill it up to the 1.5 MiB that etcd stores, so a page stays
+/// below 30 MiB. A Machine that has no more disks needs one page.
+const CLAIM_PAGE: u32 = 20;
 
 /// The object of this name; `None` if it certainly does not exist.
 ///
@@ -61,7 +67,7 @@ where
         if let Some(found) = page.items.into_iter().find(|item| matches(item)) {
             return Ok(Some(found));
         }
-        params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+        params.continue_token = next(page.metadata);
         if params.continue_token.is_none() {
             return Ok(None);
         }
@@ -82,10 +88,7 @@ pub(super) async fn is_shared(
 
 /// The claims with the label of the Machine.
 pub(super) async fn claims(api: &GuardedClient, machine: &Machine) -> Result<Vec<Claim>, ApiError> {
-    let claims: Api<Claim> = Api::namespaced(api.client(), machine.namespace());
-    let label = format!("{}={}", names::LABEL_MACHINE, machine.name());
-    let params = ListParams::default().labels(&label);
-    Ok(api.read(claims.list(&params)).await?.items)
+    labelled(api, machine, names::LABEL_MACHINE).await
 }
 
 /// The claims that KubeVirt made for the state of the VirtualMachine of the Machine's name.
@@ -93,10 +96,33 @@ pub(crate) async fn state_claims(
     api: &GuardedClient,
     machine: &Machine,
 ) -> Result<Vec<Claim>, ApiError> {
+    labelled(api, machine, names::LABEL_STATE).await
+}
+
+/// The claims that have the Machine's name in this label, pruned as those of the cache.
+async fn labelled(
+    api: &GuardedClient,
+    machine: &Machine,
+    label: &str,
+) -> Result<Vec<Claim>, ApiError> {
     let claims: Api<Claim> = Api::namespaced(api.client(), machine.namespace());
-    let label = format!("{}={}", names::LABEL_STATE, machine.name());
-    let params = ListParams::default().labels(&label);
-    Ok(api.read(claims.list(&params)).await?.items)
+    let label = format!("{label}={}", machine.name());
+    let mut params = ListParams::default().labels(&label).limit(CLAIM_PAGE);
+    let mut found = Vec::new();
+    loop {
+        let mut page = api.read(claims.list(&params)).await?;
+        page.items.iter_mut().for_each(Cacheable::prune);
+        found.append(&mut page.items);
+        params.continue_token = next(page.metadata);
+        if params.continue_token.is_none() {
+            return Ok(found);
+        }
+    }
+}
+
+/// The token of the next page; `None` after the last one.
+fn next(list: ListMeta) -> Option<String> {
+    list.continue_.filter(|token| !token.is_empty())
 }
 
 /// Fails unless the kind's CRD does not exist.

@@ -17,6 +17,7 @@ pub(crate) mod live;
 mod preconditions;
 mod restored;
 mod secret;
+mod state;
 #[cfg(test)]
 mod tests;
 mod update;
@@ -137,14 +138,7 @@ async fn carry_out(
             let annotation = names::ANNOTATION_DISCARD_STATE;
             Ok(Some(remove_annotation(api, machine, annotation).await?))
         }
-        Action::KeepState(claim) => {
-            let exact = claim.exact();
-            let mut body = claim.patch();
-            body["metadata"]["uid"] = json!(exact.uid());
-            body["metadata"]["resourceVersion"] = json!(exact.version());
-            let kept: Claim = apply.merge(exact.name(), &body).await?;
-            Ok(Some(Written::of(&kept)))
-        }
+        Action::KeepState(claim) => Ok(Some(state::keep(api, machine, claim).await?)),
         Action::ConfirmGuestGone => apply.confirm_guest_gone().await.map(|()| None),
     }
 }

@@ -1,6 +1,7 @@
 //! The reads and writes of `apply` at a scripted API server.
 
 mod adopted_claims;
+mod pages;
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -257,7 +258,7 @@ fn checked() -> Vec<Checked> {
     let machine = machine(block());
     let migration = migration(&machine.identity("cluster"), "web-move", None);
     let owned_by = |uid: &str| {
-        let owner = json!({"apiVersion": "v1", "kind": "Owner", "name": "web", "uid": uid});
+        let owner = json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "web", "uid": uid});
         list(&[
             json!({"metadata": {"name": "persistent-state-for-web", "ownerReferences": [owner]}}),
         ])

@@ -37,6 +37,7 @@ pub(super) struct Call {
     /// Selectors and other parameters.
     query: BTreeMap<String, String>,
     is_apply: bool,
+    is_strategic: bool,
     body: Value,
 }
 
@@ -69,6 +70,7 @@ impl Call {
             name: rest.get(1).map(|name| (*name).to_owned()),
             query: query.map(|(key, it)| (key.into(), it.into())).collect(),
             is_apply: kind.is_some_and(|kind| kind == "application/apply-patch+yaml"),
+            is_strategic: kind.is_some_and(|kind| kind == "application/strategic-merge-patch+json"),
             body: serde_json::from_slice(&body).unwrap_or_default(),
         }
     }
@@ -208,6 +210,10 @@ impl FakeCluster {
             self.applied.insert(uid_of(&live), call.body.clone());
         } else {
             json_patch::merge(&mut changed, &call.body);
+            if call.is_strategic {
+                let before = &live["metadata"]["ownerReferences"];
+                changed["metadata"]["ownerReferences"] = patched_owners(before, given);
+            }
         }
         Ok((200, self.write(call, call.name(), Some(live), changed)))
     }
@@ -319,6 +325,19 @@ impl FakeCluster {
             other => panic!("{other} are not written"),
         }
     }
+}
+
+/// The owner references after a strategic merge patch, which finds them by uid.
+fn patched_owners(before: &Value, patch: &Value) -> Value {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let mut owners = list(before);
+    for patch in list(&patch["ownerReferences"]) {
+        owners.retain(|owner| owner["uid"] != patch["uid"]);
+        if patch["$patch"] != "delete" {
+            owners.push(patch);
+        }
+    }
+    owners.into()
 }
 
 /// As the API server checks the uid and the version that a request gives.

@@ -39,7 +39,7 @@ use controller_core::foreign_stop::OnForeignStop;
 use controller_core::laws::Refused;
 use controller_core::machine::Machine;
 use controller_core::machine::named_networks;
-use controller_core::objects::{Meta, Network, Secret, Template};
+use controller_core::objects::{Cacheable, Meta, Network, Secret, Template};
 use controller_core::plan::Now;
 use controller_core::reconcile::plan;
 
@@ -205,7 +205,9 @@ impl FakeCluster {
         let machine = self.machine();
         let claims = self.claims.values();
         let claims = claims.filter(|claim| claim.has_state_of(machine.name()));
-        claims.cloned().collect()
+        let mut claims: Vec<_> = claims.cloned().collect();
+        claims.iter_mut().for_each(Cacheable::prune);
+        claims
     }
 
     /// The observation of a backend whose caches are up to date.

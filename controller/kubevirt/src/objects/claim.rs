@@ -29,6 +29,14 @@ resource!(
     NamespaceResourceScope
 );
 
+/// The annotations that the controller reads of claims.
+const ANNOTATIONS: [&str; 4] = [
+    names::ANNOTATION_MACHINE_UID,
+    names::ANNOTATION_RECLAIM_POLICY,
+    names::ANNOTATION_RETAINED_FROM,
+    names::ANNOTATION_SIZE_IN_GUEST,
+];
+
 impl Cacheable for Claim {
     type Summary = ();
 
@@ -39,12 +47,16 @@ impl Cacheable for Claim {
         self.machine().or_else(|| self.label(names::LABEL_STATE))
     }
 
-    /// Keeps KubeVirt's label, too.
+    /// Keeps KubeVirt's label, too. Of the annotations only those of claims: a tenant can have many claims without any
+    /// Machine.
     fn prune(&mut self) {
         let labels = self.metadata.labels.as_mut();
         let state = labels.and_then(|labels| labels.remove_entry(names::LABEL_STATE));
         prune(&mut self.metadata);
         self.metadata.labels.get_or_insert_default().extend(state);
+        if let Some(annotations) = &mut self.metadata.annotations {
+            annotations.retain(|key, _| ANNOTATIONS.contains(&key.as_str()));
+        }
     }
 }
 
@@ -121,7 +133,7 @@ impl Claim {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -135,5 +147,34 @@ mod tests {
         assert_eq!(claim.indexed_machine(), Some("web"));
         assert!(claim.has_state_of("web"));
         assert_eq!(claim.label("app"), None);
+    }
+
+    /// A claim of the largest size that the API server stores: 400 of them are to take no more than those of 400 disks.
+    #[test]
+    fn what_a_tenant_writes_into_the_metadata_of_a_claim_is_not_kept() {
+        let long = "x".repeat(300 << 10);
+        let owner = |kind: &str| json!({"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": kind, "name": long, "uid": "u"});
+        let mut annotations: Value = (0..1000)
+            .map(|it| (format!("x.vitistack.io/{it}"), json!("x")))
+            .collect();
+        annotations[names::ANNOTATION_PAUSED] = json!("true");
+        annotations[names::ANNOTATION_SIZE_IN_GUEST] = json!(long);
+        annotations[names::ANNOTATION_MACHINE_UID] = json!("uid-of-web");
+        let mut claim: Claim = serde_json::from_value(json!({"metadata": {
+            "name": "web-root",
+            "labels": {names::LABEL_MACHINE: "web", "x.vitistack.io/a": "x"},
+            "annotations": annotations,
+            "finalizers": [format!("example.org/{long}")],
+            "ownerReferences": [owner("DataVolume"), owner("Job")],
+        }}))
+        .unwrap();
+        claim.prune();
+        let expected = json!({
+            "name": "web-root",
+            "labels": {names::LABEL_MACHINE: "web"},
+            "annotations": {names::ANNOTATION_MACHINE_UID: "uid-of-web"},
+            "ownerReferences": [],
+        });
+        assert_eq!(json!(claim.metadata), expected);
     }
 }

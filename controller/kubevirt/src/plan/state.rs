@@ -34,7 +34,7 @@ impl KeptState {
         &self.exact
     }
 
-    /// The changes of the claim, without its uid and version.
+    /// The changes of the claim as a strategic merge patch, without its uid and version.
     pub(crate) fn patch(&self) -> Value {
         self.patch.clone()
     }
@@ -116,13 +116,11 @@ fn add_owner(machine: &Machine, observed: &Observed) -> Vec<Action> {
     });
     claims
         .filter_map(|claim| {
-            let owners = claim.metadata.owner_references.iter().flatten();
             let own = json!({
                 "apiVersion": format!("{}/{}", names::GROUP, names::VERSION), "kind": "Machine",
                 "name": machine.name(), "uid": machine.uid(),
             });
-            let owners: Vec<_> = owners.map(|owner| json!(owner)).chain([own]).collect();
-            keep(claim, &owners.into(), None)
+            keep(claim, &[own], None)
         })
         .collect()
 }
@@ -135,17 +133,21 @@ fn remove_owners(machine: &Machine, observed: &Observed) -> Vec<Action> {
     claims
         .filter_map(|claim| {
             let owners = claim.metadata.owner_references.iter().flatten();
-            let (gone, others): (Vec<_>, Vec<_>) = owners.partition(|owner| goes_with(&owner.uid));
+            let gone = owners.filter(|owner| goes_with(&owner.uid));
+            let gone: Vec<_> = gone
+                .map(|owner| json!({"$patch": "delete", "uid": owner.uid}))
+                .collect();
             if gone.is_empty() {
                 return None;
             }
-            keep(claim, &json!(others), Some(machine.uid()))
+            keep(claim, &gone, Some(machine.uid()))
         })
         .collect()
 }
 
-/// Sets the owners of a claim, and the annotation by which one without them is recognised.
-fn keep(claim: &Claim, owners: &Value, retained_from: Option<&str>) -> Option<Action> {
+/// Changes some owners of a claim, and sets the annotation by which one without them is recognised. A strategic merge patch
+/// finds them by uid and leaves the others, of which the claim that was read has not all.
+fn keep(claim: &Claim, owners: &[Value], retained_from: Option<&str>) -> Option<Action> {
     let patch = json!({"metadata": {
         "ownerReferences": owners,
         "annotations": {names::ANNOTATION_RETAINED_FROM: retained_from},

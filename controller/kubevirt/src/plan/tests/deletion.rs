@@ -385,12 +385,17 @@ fn owners(environment: &FakeCluster, claim: &str) -> Vec<String> {
 fn the_state_of_a_guest_outlives_a_virtual_machine_that_is_deleted_by_hand() {
     let mut environment = FakeCluster::new(machine(block()));
     environment.settle();
-    let claim = state_claim(&environment);
+    let mut claim = state_claim(&environment);
     let name = claim.name().to_owned();
     let kept = format!("kept PersistentVolumeClaim {name} with the state of the guest");
+    // The cache drops owners of other kinds.
+    let of_others = json!({"apiVersion": "v1", "kind": "Backup", "name": "b", "uid": "of-others"});
+    let of_claim = claim.metadata.owner_references.get_or_insert_default();
+    of_claim.push(decode(of_others));
     environment.claims.insert(name.clone(), claim.clone());
     assert_eq!(environment.pass(), [kept.as_str()]);
-    assert_eq!(owners(&environment, &name), ["VirtualMachine", "Machine"]);
+    let expected = ["VirtualMachine", "Backup", "Machine"];
+    assert_eq!(owners(&environment, &name), expected);
     assert_eq!(environment.pass(), [""; 0]);
 
     // A claim that KubeVirt did not make for the VirtualMachine is not taken.
