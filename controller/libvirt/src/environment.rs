@@ -21,6 +21,7 @@ use common::render::{SecretKey, SecretValue};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use time::{Duration, OffsetDateTime};
 
+mod left_volumes;
 mod samples;
 mod two_hosts;
 
@@ -41,14 +42,13 @@ use crate::apply::on_host::{Job, act};
 use crate::capacity::UNLIMITED;
 use crate::guard::Guard;
 use crate::hardware::Cpus;
-use crate::hosts::tombstones::add_kept;
 use crate::images::fetches::{Fetches, ImageState};
 use crate::images::names::{attempt, is_attempt_of, marker, marker_xml};
 use crate::libvirt_host::LibvirtHost;
 use crate::observe::Observation;
 use crate::observe::query::HostQuery;
 use crate::observed::{Binding, Observed, Password};
-use crate::plan::action::{Action, KeptOnHost, Plan};
+use crate::plan::action::{Action, Plan};
 use crate::pool_space::StorageFactor;
 use crate::probing::Readiness;
 use crate::reservations::Reservations;
@@ -212,7 +212,7 @@ impl Environment {
             cluster: "cluster".into(),
             on_foreign_stop: self.on_foreign_stop,
             binding,
-            other_domains: self.other_domains(),
+            other_domains: self.other_domains(machine.uid()),
             targets: self.targets(),
             policies: self.policies.clone(),
             elsewhere: self.elsewhere.clone(),
@@ -245,15 +245,6 @@ impl Environment {
             networks: networks.collect(),
             ..Snapshot::default()
         })
-    }
-
-    fn kept_of_former(&self) -> Vec<KeptOnHost> {
-        let kept = self.object.status.kept_volumes.iter();
-        let on_host = kept.map(|volume| KeptOnHost {
-            host: "alpha".into(),
-            volume: volume.clone(),
-        });
-        on_host.collect()
     }
 
     pub(crate) fn plan(&self) -> Result<Plan, AccessError> {
@@ -356,14 +347,19 @@ impl Environment {
 
     /// The guard of the Machine's jobs.
     pub(crate) fn guard(&self) -> Guard {
-        match (self.has_lease, self.is_bound_elsewhere) {
-            (false, _) => guard_without_lease(),
-            (true, true) => guard_of_another_host(),
-            (true, false) => {
-                let others = self.other_domains().into_iter();
-                guard_beside(others.map(|it| it.host).collect())
-            }
+        if self.has_lease && self.is_bound_elsewhere {
+            return guard_of_another_host();
         }
+        self.guard_of_remains(self.machine().uid())
+    }
+
+    /// The guard of a job about what is left of the Machine of this uid.
+    fn guard_of_remains(&self, uid: &str) -> Guard {
+        if !self.has_lease {
+            return guard_without_lease();
+        }
+        let others = self.other_domains(uid).into_iter();
+        guard_beside(others.map(|it| it.host).collect())
     }
 
     fn act(&mut self, action: &Action) -> Result<(), AccessError> {
@@ -386,19 +382,8 @@ impl Environment {
                 verify_volumes(&mut *self.other_connection()?, volumes)?;
                 self.on_host(action)
             }
-            Action::RecordKept { volumes, .. } => {
-                let known = &mut self.object.status.kept_volumes;
-                *known = add_kept(known, volumes)
-                    .map_err(AccessError::Refused)?
-                    .listed;
-                Ok(())
-            }
-            Action::ReleaseKept(kept) => {
-                let known = &mut self.object.status.kept_volumes;
-                known.retain(|known| *known != kept.volume);
-                let (pool, name) = (&kept.volume.pool, &kept.volume.volume);
-                self.connection()?.delete_volume(pool, name)
-            }
+            Action::RecordKept { volumes, .. } => self.record_kept(volumes),
+            Action::ReleaseKept(kept) => self.release_kept(&kept.volume),
             Action::RemoveAnnotation(name) => {
                 let annotations = self.machine_mut().metadata.annotations.as_mut();
                 annotations.and_then(|it| it.remove(*name));

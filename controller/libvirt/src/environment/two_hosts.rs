@@ -40,9 +40,9 @@ impl Environment {
         }
     }
 
-    /// The hosts that show the domain of the Machine.
-    fn shown(&self) -> Vec<ShownDomain> {
-        let uuid = domain_uuid(self.machine().uid());
+    /// The hosts that show the domain of the Machine of this uid.
+    fn shown(&self, uid: &str) -> Vec<ShownDomain> {
+        let uuid = domain_uuid(uid);
         let other = self.other.iter().map(|(host, object)| (host, object));
         let all = [(&self.host, &self.object)].into_iter().chain(other);
         let shown = all.filter_map(|(host, object)| {
@@ -57,9 +57,9 @@ impl Environment {
         shown.collect()
     }
 
-    /// The domain of the Machine on the host that it is not on.
-    pub(super) fn other_domains(&self) -> Vec<ShownDomain> {
-        let shown = self.shown().into_iter();
+    /// The domain of the Machine of this uid on the host that the Machine of the environment is not on.
+    pub(super) fn other_domains(&self, uid: &str) -> Vec<ShownDomain> {
+        let shown = self.shown(uid).into_iter();
         shown.filter(|it| it.host != self.object.name()).collect()
     }
 
@@ -71,7 +71,7 @@ impl Environment {
         let hint = machine.status.host.clone();
         let leaves = machine.leaves_host().filter(|_| machine.is_deleting());
         let named = leaves.map(ToOwned::to_owned).or(hint.clone());
-        let shown = Location::choose(self.shown(), hint.as_deref()).map(|it| it.host);
+        let shown = Location::choose(self.shown(machine.uid()), hint.as_deref()).map(|it| it.host);
         let Some((other, object)) = &mut self.other else {
             return;
         };

@@ -137,12 +137,17 @@ impl laws::Environment for Environment {
         match (precondition, action) {
             (Precondition::LeaseHeld, _) => self.has_lease = false,
             (Precondition::NotBoundElsewhere, _) => self.is_bound_elsewhere = true,
-            (Precondition::OnlyDefinition, _) => define_on_another_host(self),
+            (Precondition::OnlyDefinition, Action::ReleaseKept(kept)) => {
+                define_on_another_host(self, &kept.volume.uid);
+            }
+            (Precondition::OnlyDefinition, _) => define_on_another_host(self, UID),
             (Precondition::Movable, Action::Leave { .. }) => {
                 let mut host = self.connection().unwrap();
                 host.start(domain_uuid(UID), false).unwrap();
             }
-            (Precondition::Owned, Action::DeleteVolume(_)) => return false,
+            (Precondition::Owned, Action::DeleteVolume(_) | Action::ReleaseKept(_)) => {
+                return false;
+            }
             (Precondition::Owned, _) => strip_metadata(self),
             (Precondition::Unchanged, Action::DeleteVolume(removal)) => {
                 let key = Some("recreated".to_owned());
@@ -155,6 +160,12 @@ impl laws::Environment for Environment {
             }
             (Precondition::NotABackingFile, Action::DeleteVolume(removal)) => {
                 add_overlay(self, &removal.name);
+            }
+            (Precondition::Unused, Action::ReleaseKept(kept)) => {
+                define_foreign_domain(self, &kept.volume.volume);
+            }
+            (Precondition::NotABackingFile, Action::ReleaseKept(kept)) => {
+                add_overlay(self, &kept.volume.volume);
             }
             (
                 Precondition::Incomplete,
@@ -202,17 +213,17 @@ fn strip_metadata(env: &Environment) {
     host.define(&xml).unwrap();
 }
 
-/// Somebody defines the domain on another host, as a restored backup does.
-fn define_on_another_host(env: &mut Environment) {
+/// Somebody defines the domain of the Machine of this uid on another host, as a restored backup does.
+pub(super) fn define_on_another_host(env: &mut Environment, uid: &str) {
     let beta = || (FakeLibvirt::new(), environment::host_object("beta"));
     env.other.get_or_insert_with(beta);
-    let uuid = domain_uuid(UID);
+    let uuid = domain_uuid(uid);
     let xml = format!("<domain><name>default-web</name><uuid>{uuid}</uuid><devices/></domain>");
     env.other_connection().unwrap().define(&xml).unwrap();
 }
 
 /// Somebody makes an overlay of a volume, in another pool.
-fn add_overlay(env: &Environment, name: &str) {
+pub(super) fn add_overlay(env: &Environment, name: &str) {
     let overlay = FakeVolume {
         backing: Some(HostState::path(POOL, name)),
         ..FakeVolume::default()
@@ -283,7 +294,7 @@ fn no_volume_in_use_is_deleted() {
 
 #[test]
 fn no_effect_without_each_precondition() {
-    laws::no_effect_without_each_precondition(&[&rich, &movable]);
+    laws::no_effect_without_each_precondition(&[&rich, &movable, &released::releasing]);
 }
 
 /// A Machine that is stopped, and a host that it can be moved to.
@@ -350,7 +361,7 @@ fn defined_on_two_hosts() -> Environment {
     let mut env = rich();
     env.settle();
     env.host.is_switched_off(domain_uuid(UID));
-    define_on_another_host(&mut env);
+    define_on_another_host(&mut env, UID);
     env
 }
 

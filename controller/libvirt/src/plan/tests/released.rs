@@ -1,9 +1,12 @@
 //! Volumes of disks that left the spec.
 
 use super::*;
+use crate::access::fake::FakeVolume;
 use common::api::choice::VolumeFormat;
+use common::api::left_volumes::KeptVolume;
 use common::api::libvirt_host::HostStorage;
 use common::api::normalized::Normalized;
+use common::render::libvirt::{VolumeFormat as ImageFormat, volume_name};
 
 /// A Machine with the disk `data` of this policy beside its root disk.
 fn with_data(policy: ReclaimPolicy) -> Environment {
@@ -228,4 +231,57 @@ fn the_record_of_a_kept_volume_has_its_size() {
     let kept = &env.object.status.kept_volumes;
     let sizes: Vec<_> = kept.iter().map(|it| it.size.unwrap().to_string()).collect();
     assert_eq!(sizes, ["20Gi"]);
+}
+
+/// A Machine whose annotation releases the kept disk of a former Machine of the name.
+pub(super) fn releasing() -> Environment {
+    const FORMER: &str = "uid-of-former";
+    let mut env = Environment::new(block());
+    let volume = volume_name("default", "web", FORMER, "data", ImageFormat::Qcow2);
+    let mut host = env.host.state();
+    let volumes = &mut host.pools.get_mut(POOL).unwrap().volumes;
+    volumes.insert(volume.clone(), FakeVolume::default());
+    drop(host);
+    env.object.status.kept_volumes.push(KeptVolume {
+        machine: "default/web".into(),
+        uid: FORMER.into(),
+        disk: "data".into(),
+        pool: POOL.into(),
+        volume,
+        size: None,
+    });
+    let annotation = names::ANNOTATION_RELEASE_VOLUME;
+    annotate(env.machine_mut(), annotation, "data");
+    env
+}
+
+/// Somebody has come to need the volume since the plan was made.
+#[test]
+fn a_kept_volume_of_a_former_machine_is_not_deleted_while_something_needs_it() {
+    type Need = fn(&mut Environment, &KeptVolume);
+    let needs: [(&str, Need); 3] = [
+        ("a foreign domain", |env, kept| {
+            define_foreign_domain(env, &kept.volume);
+        }),
+        ("an overlay", |env, kept| {
+            laws::add_overlay(env, &kept.volume);
+        }),
+        ("its domain on another host", |env, kept| {
+            laws::define_on_another_host(env, &kept.uid);
+        }),
+    ];
+    for (what, need) in needs {
+        let mut env = releasing();
+        let kept = env.object.status.kept_volumes[0].clone();
+        need(&mut env, &kept);
+        for _ in 0..5 {
+            env.pass();
+        }
+        assert!(volumes(&env).contains(&kept.volume), "{what}");
+        assert_eq!(env.object.status.kept_volumes, [kept], "{what}");
+    }
+    let mut env = releasing();
+    env.settle();
+    assert_eq!(env.object.status.kept_volumes, []);
+    assert!(!has(&env, "data"));
 }
