@@ -45,6 +45,7 @@ use crate::hardware::Cpus;
 use crate::images::fetches::{Fetches, ImageState};
 use crate::images::names::{attempt, is_attempt_of, marker, marker_xml};
 use crate::libvirt_host::LibvirtHost;
+use crate::names::domain_of;
 use crate::observe::Observation;
 use crate::observe::query::HostQuery;
 use crate::observed::{Binding, Observed, Password};
@@ -416,10 +417,12 @@ impl Environment {
     /// Carries out an action on the host that the Machine is on.
     fn on_host(&mut self, action: &Action) -> Result<(), AccessError> {
         let owner = self.machine().uid().to_owned();
+        let domain = domain_of(self.machine());
         let mut host = self.connection()?;
         let job = Job {
             uuid: domain_uuid(&owner),
             owner,
+            domain,
             guard: self.guard(),
             factor: StorageFactor::of(&self.object.spec),
             reservations: Reservations::default(),

@@ -11,7 +11,7 @@
 
 use common::api::choice::Choice as _;
 use common::render::libvirt::image_header::{HeaderError, ImageHeader};
-use common::render::libvirt::{Disk, Domain, DomainMetadata, PoolVolume, is_disk_of};
+use common::render::libvirt::{Disk, Domain, DomainMetadata, PoolVolume, domain_name, is_disk_of};
 use uuid::Uuid;
 
 use crate::access::{AccessError, Connection, DomainDisks, Pool, Result, Volume};
@@ -167,13 +167,13 @@ fn not_qcow2(format: &str) -> String {
 pub(crate) fn check_free<'d>(
     host: &mut dyn Connection,
     guard: &Guard,
-    (own, owner): (Uuid, &str),
+    (own, domain): (Uuid, &str),
     disks: impl IntoIterator<Item = &'d Disk>,
 ) -> Result<()> {
     let mut existing = Vec::new();
     for disk in disks.into_iter().filter(|disk| disk.is_our_disk()) {
         match &disk.volume {
-            Some(volume) if is_disk_of(&volume.volume, owner) => {}
+            Some(volume) if is_disk_of(&volume.volume, domain) => {}
             Some(volume) => existing.push(volume),
             None => {
                 let name = disk.name();
@@ -225,5 +225,6 @@ pub(crate) fn check_free<'d>(
 pub(crate) fn has_existing(domain: &Domain, metadata: &DomainMetadata) -> bool {
     let disks = domain.disks.iter().filter(|disk| disk.is_our_disk());
     let mut volumes = disks.filter_map(|disk| disk.volume.as_ref());
-    volumes.any(|volume| !is_disk_of(&volume.volume, &metadata.uid))
+    let owner = domain_name(&metadata.namespace, &metadata.name, &metadata.uid);
+    volumes.any(|volume| !is_disk_of(&volume.volume, &owner))
 }

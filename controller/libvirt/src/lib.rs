@@ -27,6 +27,7 @@ mod hosts;
 mod images;
 mod libvirt_host;
 pub mod metrics;
+mod names;
 mod observe;
 mod observed;
 mod offers;

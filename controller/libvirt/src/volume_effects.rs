@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::access::{AccessError, Connection, Pool, Result, Volume};
 use crate::guard::Guard;
 use crate::images::names::marker;
+use crate::names::domain_of_record;
 use crate::parts::{pool_fault, unreadable_pool};
 
 /// A volume that is to be deleted.
@@ -37,7 +38,7 @@ impl Removal {
             pool: kept.pool.clone(),
             name: kept.volume.clone(),
             key: None,
-            is_owned: is_volume_of(&kept.volume, &kept.uid),
+            is_owned: is_volume_of(&kept.volume, &domain_of_record(&kept.machine, &kept.uid)),
             is_deletable: true,
         }
     }

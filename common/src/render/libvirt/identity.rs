@@ -94,9 +94,11 @@ pub fn is_seed(volume: &str) -> bool {
     volume.contains(".seed-") && volume.strip_suffix(".iso").is_some()
 }
 
-/// Whether a volume was created for the Machine.
-pub fn is_volume_of(volume: &str, machine_uid: &str) -> bool {
-    volume_owner(volume).is_some_and(|digits| digits == short_id(machine_uid))
+/// Whether a volume was created for the Machine whose domain has this name. The name is compared as a whole: among
+/// millions of Machines two have the same digits, but they have other namespaces and names.
+pub fn is_volume_of(volume: &str, domain: &str) -> bool {
+    let owner = volume.split_once('.').map(|(owner, _)| owner);
+    owner == Some(domain)
 }
 
 /// The digits of the Machine in the name of a volume that was created for one: they are at the end of the domain's name,
@@ -122,9 +124,9 @@ pub fn disk_owner(volume: &str) -> Option<&str> {
     volume_owner(volume).filter(|_| is_disk)
 }
 
-/// Whether a volume was made as a disk of the Machine, or is an attempt to fill one.
-pub fn is_disk_of(volume: &str, machine_uid: &str) -> bool {
-    disk_owner(volume).is_some_and(|digits| digits == short_id(machine_uid))
+/// Whether a volume was made as a disk of the Machine whose domain has this name, or is an attempt to fill one.
+pub fn is_disk_of(volume: &str, domain: &str) -> bool {
+    disk_owner(volume).is_some() && is_volume_of(volume, domain)
 }
 
 /// Whether a volume has a name that only the controller gives: a disk or a seed of any Machine, a fetched image, or a

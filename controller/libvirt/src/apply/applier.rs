@@ -19,6 +19,7 @@ use crate::hosts::connected::ConnectedHost;
 use crate::hosts::guards::{may_act, spec_pools};
 use crate::hosts::registry::Hosts;
 use crate::libvirt_host::LibvirtHost;
+use crate::names::domain_of;
 use crate::pool_space::StorageFactor;
 
 /// Limit of what refreshes pools of a host: libvirt reads the header of each volume.
@@ -74,6 +75,7 @@ impl Applier {
         Job {
             uuid: domain_uuid(machine.uid()),
             owner: machine.uid().to_owned(),
+            domain: domain_of(machine),
             guard,
             factor: object
                 .map(|object| StorageFactor::of(&object.spec))

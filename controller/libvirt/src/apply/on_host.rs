@@ -29,6 +29,8 @@ pub(crate) struct Job {
     pub(crate) uuid: Uuid,
     /// Uid of the Machine.
     pub(crate) owner: String,
+    /// Name of the Machine's domain.
+    pub(crate) domain: String,
     /// Checked before each effect.
     pub(crate) guard: Guard,
     /// Overcommitment of the host's storage.
@@ -198,7 +200,7 @@ fn undefine_moved_domain(
 
 /// Fails if another guest has an existing disk, a device or a CPU of the host that the guest would have for itself.
 fn check_exclusive(host: &mut dyn Connection, job: &Job, action: &Action) -> Result<()> {
-    let guest = (job.uuid, job.owner.as_str());
+    let guest = (job.uuid, job.domain.as_str());
     match action {
         Action::Define(domain) => {
             check_free(host, &job.guard, guest, &domain.disks)?;
@@ -244,7 +246,7 @@ fn delete_console_log(host: &mut dyn Connection, job: &Job, pool: &str, name: &s
         pool: pool.to_owned(),
         name: name.to_owned(),
         key: None,
-        is_owned: is_volume_of(name, &job.owner),
+        is_owned: is_volume_of(name, &job.domain),
         is_deletable: true,
     };
     match remove_volume(host, &job.guard, Effect::DeleteVolume, &removal) {
@@ -326,7 +328,7 @@ fn remove_old_seeds(
 ) -> Result<()> {
     let volumes = host.volumes(pool)?;
     let old = volumes.iter().filter(|volume| {
-        is_volume_of(&volume.name, &job.owner)
+        is_volume_of(&volume.name, &job.domain)
             && is_seed(&volume.name)
             && Some(volume.name.as_str()) != current
     });

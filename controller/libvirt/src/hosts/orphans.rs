@@ -33,6 +33,7 @@ use crate::firmware_state::firmware_state;
 use crate::guard::Guard;
 use crate::images::names::{base_of, disk_of, is_attempt_of, is_marker};
 use crate::libvirt_host::LibvirtHost;
+use crate::names::domain_of_record;
 use crate::plan::disks::{deletable, is_to_go};
 use crate::volume_effects::{Removal, read_all_pools, remove_volume};
 
@@ -106,9 +107,10 @@ async fn remove(
         }
         let (api, objects, hosts) = (&context.api, &context.objects, &context.hosts);
         let guard = of_remains(api, objects, hosts, connected, &uid);
+        let machine = tombstone.machine.clone();
         let worker = &connected.background;
         let answer = worker.call(REMOVAL_LIMIT, move |host| {
-            remove_all(host, &guard, &uid, &volumes)
+            remove_all(host, &guard, (&uid, &machine), &volumes)
         });
         match answer.await {
             Ok(stay) => {
@@ -237,11 +239,11 @@ fn metadata_of(found: &DomainDetail, owner: &str) -> Option<DomainMetadata> {
 }
 
 /// Ends the guest of a Machine that is gone, and removes its definition, these volumes and its seeds. Every pool has to
-/// be readable before. Returns the volumes that stay, with their capacity.
+/// be readable before. `owner`: uid of the Machine; `machine`: its namespace and name. Returns the volumes that stay, with their capacity.
 fn remove_all(
     host: &mut dyn Connection,
     guard: &Guard,
-    owner: &str,
+    (owner, machine): (&str, &str),
     listed_volumes: &[TombstoneVolume],
 ) -> Result<Vec<(TombstoneVolume, Bytes)>, AccessError> {
     let uuid = domain_uuid(owner);
@@ -287,9 +289,10 @@ fn remove_all(
         let mut records = listed_volumes.iter().filter(|record| record.pool == pool);
         records.any(|record| is_attempt_of(name, &record.volume))
     };
+    let domain = domain_of_record(machine, owner);
     let ours = all
         .iter()
-        .filter(|(_, volume)| is_volume_of(&volume.name, owner) && !is_marker(&volume.name));
+        .filter(|(_, volume)| is_volume_of(&volume.name, &domain) && !is_marker(&volume.name));
     let mut stay = Vec::new();
     for (pool, volume) in ours {
         let deletes = is_deletable(pool, &volume.name);

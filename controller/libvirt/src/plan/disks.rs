@@ -20,6 +20,7 @@ use crate::access::{Volume, VolumeKey};
 use crate::images::names::{
     base_of, disk_of, image_volume, is_attempt, is_attempt_of, is_marker, marked, marker,
 };
+use crate::names::domain_of;
 use crate::observed::{Guest, HostView};
 use crate::offers::{existing_volumes, images, is_copy, storage};
 use crate::volume_effects::Removal;
@@ -91,10 +92,11 @@ pub(super) fn removals(machine: &Machine, view: &HostView, guest: Option<&Guest>
             !view.volumes.contains_key(&volume)
         })
     };
+    let domain = domain_of(machine);
     let ours = view
         .volumes
         .iter()
-        .filter(|((_, name), _)| is_volume_of(name, machine.uid()));
+        .filter(|((_, name), _)| is_volume_of(name, &domain));
     ours.filter(|((pool, name), _)| {
         if is_marker(name) {
             is_stale_marker(pool, name)
@@ -154,9 +156,10 @@ pub(super) fn kept(
         let of_record = names.map(|key| volume(key, &record.disk));
         of_record.collect::<Vec<_>>()
     };
+    let domain = domain_of(machine);
     let is_in_no_record = |(pool, name): &&VolumeKey| {
         let mut of_pool = records.iter().filter(|record| record.pool == *pool);
-        is_disk_of(name, machine.uid())
+        is_disk_of(name, &domain)
             && is_whole(machine, view, pool, name)
             && !of_pool.any(|record| is_attempt_of(name, base_of(&record.volume)))
     };
@@ -271,7 +274,7 @@ pub(super) fn delete(machine: &Machine, pool: &str, volume: &Volume) -> Removal 
         pool: pool.to_owned(),
         name: volume.name.clone(),
         key: Some(volume.key.clone()),
-        is_owned: is_volume_of(&volume.name, machine.uid()),
+        is_owned: is_volume_of(&volume.name, &domain_of(machine)),
         is_deletable: true,
     }
 }

@@ -4,15 +4,15 @@
 
 use common::api::choice::PowerState;
 use common::api::normalized::Normalized;
-use common::render::libvirt::{DomainMetadata, domain_name};
+use common::render::libvirt::DomainMetadata;
 use controller_core::backend::Act as _;
 use controller_core::conditions::Fault;
 use controller_core::machine::Machine;
-use controller_core::objects::Meta as _;
 
 use super::action::Action;
 use super::power::POWER_RETRY;
 use super::steps::Steps;
+use crate::names::domain_of;
 use crate::observed::{Guest, HostView, Observed};
 
 /// Two LibvirtHosts for one daemon show each of its domains twice, and a command on either of them would end the only guest.
@@ -24,7 +24,7 @@ const ON_ANOTHER_HOST: &str = "DomainOnAnotherHost";
 
 /// Why the guest may run on another host, and what to do; `None`: it cannot, as far as the hosts show.
 pub(super) fn conflict(machine: &Machine, observed: &Observed, view: &HostView) -> Option<Fault> {
-    let name = domain_name(machine.namespace(), machine.name(), machine.uid());
+    let name = domain_of(machine);
     let guest = view
         .guest
         .as_ref()

@@ -19,6 +19,7 @@ use super::action::{Action, KeptOnHost};
 use super::disks::{delete, has_disk, is_whole, unless_removed, uses};
 use crate::access::VolumeKey;
 use crate::images::names::{disk_of, is_attempt};
+use crate::names::domain_of;
 use crate::observed::{Guest, HostView};
 
 /// The volumes that the domain's metadata records: those of the disks, then those that were kept and still exist. A
@@ -123,8 +124,8 @@ struct OwnVolumes<'a> {
 impl<'a> OwnVolumes<'a> {
     fn of(machine: &'a Machine, block: &Normalized, view: &HostView) -> Self {
         let is_left = |disk: &str| is_released(machine, disk) && !has_disk(block, disk);
-        let is_own =
-            |name: &str| is_disk_of(name, machine.uid()) && disk_of(name).is_some_and(is_left);
+        let domain = domain_of(machine);
+        let is_own = |name: &str| is_disk_of(name, &domain) && disk_of(name).is_some_and(is_left);
         let guest = view.guest.as_ref();
         let metadata = guest.and_then(|guest| guest.metadata.as_ref());
         let recorded = metadata.into_iter().flat_map(|metadata| &metadata.volumes);
@@ -181,8 +182,9 @@ pub(super) fn kept_volumes(
     block: &Normalized,
     view: &HostView,
 ) -> Vec<VolumeStatus> {
+    let domain = domain_of(machine);
     let is_of_disk = |pool: &str, name: &str| {
-        is_disk_of(name, machine.uid())
+        is_disk_of(name, &domain)
             && (is_whole(machine, view, pool, name)
                 || disk_of(name).is_some_and(|disk| is_released(machine, disk)))
     };

@@ -6,12 +6,13 @@ use common::api::status::{
     GuestOs, InterfaceStatus, LastMigration, LastReset, LastRestart, MachineStatus, PendingChange,
     VolumeStatus,
 };
-use common::render::libvirt::{Difference, Domain, domain_name};
+use common::render::libvirt::{Difference, Domain};
 use common::rules::update::pending_action;
 
 use super::action::Action;
 use super::display::{DisplayPlan, DisplayReport};
 use crate::access::State;
+use crate::names::domain_of;
 use crate::observed::{Binding, Guest, HostView, Observed};
 use crate::probing::Readiness;
 use controller_core::addresses::ReportedAddresses;
@@ -20,7 +21,6 @@ use controller_core::conditions::{
     restart_required,
 };
 use controller_core::machine::Machine;
-use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
 use controller_core::ready::{ReadyInputs, last_known, readiness_probe_fails, restarting};
 
@@ -146,7 +146,7 @@ pub(super) fn report(
         .as_ref()
         .filter(|migration| migration.from.is_some() && migration.result.is_none())
         .and_then(|migration| migration.node.clone());
-    let name = || domain_name(machine.namespace(), machine.name(), machine.uid());
+    let name = || domain_of(machine);
     MachineStatus {
         phase: Some(phase),
         conditions: conditions.list,

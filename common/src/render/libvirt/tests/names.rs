@@ -29,12 +29,11 @@ fn names_never_change_between_releases() {
 fn a_volume_with_the_digits_elsewhere_in_its_name_does_not_belong_to_the_machine() {
     let id = short_id(WEB.uid);
     let root = volume_name("prod", "web", WEB.uid, "root", VolumeFormat::Raw);
-    assert!(is_volume_of(&root, WEB.uid));
-    assert!(!is_volume_of(&root, OTHER));
-    assert!(is_volume_of(
-        &seed_name("prod", "web", WEB.uid, b""),
-        WEB.uid
-    ));
+    let domain = domain_name("prod", "web", WEB.uid);
+    assert!(is_volume_of(&root, &domain));
+    assert!(!is_volume_of(&root, &domain_name("prod", "web", OTHER)));
+    let seed = seed_name("prod", "web", WEB.uid, b"");
+    assert!(is_volume_of(&seed, &domain));
     for name in [
         "",
         ".",
@@ -46,13 +45,16 @@ fn a_volume_with_the_digits_elsewhere_in_its_name_does_not_belong_to_the_machine
         &format!("prod-web-{}.root.qcow2", id.to_uppercase()),
         &format!("prod-web.{id}.qcow2"),
         &format!("prod-web-{id}"),
+        // Somebody has created Machines until one had the same digits.
+        &volume_name("prod", "db", WEB.uid, "root", VolumeFormat::Raw),
+        &volume_name("test", "web", WEB.uid, "root", VolumeFormat::Raw),
         // The digits are the name of another Machine, of its namespace or of its disk.
         &volume_name("prod", &id, OTHER, "root", VolumeFormat::Raw),
         &volume_name(&id, "web", OTHER, "root", VolumeFormat::Raw),
         &volume_name("prod", "web", OTHER, &id, VolumeFormat::Raw),
         &volume_name("prod", "web", OTHER, &format!("a-{id}"), VolumeFormat::Raw),
     ] {
-        assert!(!is_volume_of(name, WEB.uid), "{name}");
+        assert!(!is_volume_of(name, &domain), "{name}");
     }
 }
 
@@ -73,8 +75,8 @@ proptest! {
 
         let volume = |disk: &str| volume_name(&namespace, &name, WEB.uid, disk, VolumeFormat::Qcow2);
         prop_assert!(volume(&disk).len() <= 128, "{}", volume(&disk));
-        prop_assert!(is_volume_of(&volume(&disk), WEB.uid));
-        prop_assert!(!is_volume_of(&volume(&disk), OTHER));
+        prop_assert!(is_volume_of(&volume(&disk), &domain));
+        prop_assert!(!is_volume_of(&volume(&disk), &domain_name(&namespace, &name, OTHER)));
         let seed = seed_name(&namespace, &name, WEB.uid, b"");
         prop_assert!(seed.len() <= 128);
         let names = BTreeSet::from([volume(&disk), volume(&other), seed]);

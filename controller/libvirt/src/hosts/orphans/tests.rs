@@ -20,7 +20,7 @@ fn remove_by_metadata(
     guard: &Guard,
 ) -> Result<Vec<(TombstoneVolume, Bytes)>, AccessError> {
     let volumes = agreed_volumes(host, OWNER, None)?;
-    remove_all(host, guard, OWNER, &volumes)
+    remove_all(host, guard, (OWNER, "default/web"), &volumes)
 }
 
 fn volumes(env: &Environment) -> Vec<String> {
@@ -62,7 +62,13 @@ fn removing_what_a_machine_left_touches_no_volume_of_another_one() {
     // A tombstone of another Machine removes nothing of this one, even if it lists its volumes.
     let listed_volumes = agreed_volumes(&mut *host, OWNER, None).unwrap();
     let guard = environment::guard();
-    remove_all(&mut *host, &guard, "uid-of-another", &listed_volumes).unwrap();
+    remove_all(
+        &mut *host,
+        &guard,
+        ("uid-of-another", "default/web"),
+        &listed_volumes,
+    )
+    .unwrap();
     let uuid = domain_uuid(OWNER);
     assert_eq!(env.host.state().domains[&uuid].state, State::Running);
     remove_by_metadata(&mut *host, &environment::guard()).unwrap();
@@ -147,7 +153,7 @@ fn a_removal_that_was_interrupted_after_the_definition_was_gone_is_continued() {
         .unwrap();
     assert_eq!(volumes(&env).len(), 1);
     let guard = environment::guard();
-    remove_all(&mut *host, &guard, OWNER, &listed_volumes).unwrap();
+    remove_all(&mut *host, &guard, (OWNER, "default/web"), &listed_volumes).unwrap();
     assert_eq!(volumes(&env), [""; 0]);
 }
 
@@ -171,7 +177,7 @@ fn deleting_a_machine_without_a_domain_while_a_pool_is_unreadable_leaves_no_volu
     assert_eq!(listed_volumes.len(), 1, "{listed_volumes:?}");
     env.host.state().pools.remove("other");
     let guard = environment::guard();
-    let stay = remove_all(&mut *host, &guard, OWNER, &listed_volumes).unwrap();
+    let stay = remove_all(&mut *host, &guard, (OWNER, "default/web"), &listed_volumes).unwrap();
     let tombstone = Tombstone {
         machine: "default/web".into(),
         uid: OWNER.into(),
@@ -199,7 +205,7 @@ fn a_disk_that_left_the_spec_before_its_machine_is_in_no_tombstone() {
     env.host.state().pools.insert(POOL.into(), pool);
     let mut host = env.connection().unwrap();
     let guard = environment::guard();
-    remove_all(&mut *host, &guard, OWNER, &listed_volumes).unwrap();
+    remove_all(&mut *host, &guard, (OWNER, "default/web"), &listed_volumes).unwrap();
     assert!(volumes(&env)[0].contains(".data."));
 }
 
@@ -241,11 +247,17 @@ fn volumes_of_a_machine_that_is_gone_stay_while_another_host_shows_its_domain() 
     let listed = agreed_volumes(&mut *env.connection().unwrap(), OWNER, None).unwrap();
     let mut host = env.connection().unwrap();
     let guard = environment::guard_beside(vec!["beta".into()]);
-    let refused = remove_all(&mut *host, &guard, OWNER, &listed).unwrap_err();
+    let refused = remove_all(&mut *host, &guard, (OWNER, "default/web"), &listed).unwrap_err();
     assert!(refused.to_string().contains("'beta'"), "{refused}");
     assert!(env.host.state().domains.is_empty(), "the definition goes");
     assert_eq!(volumes(&env), before);
-    remove_all(&mut *host, &environment::guard(), OWNER, &listed).unwrap();
+    remove_all(
+        &mut *host,
+        &environment::guard(),
+        (OWNER, "default/web"),
+        &listed,
+    )
+    .unwrap();
     assert_eq!(volumes(&env), [""; 0]);
 }
 

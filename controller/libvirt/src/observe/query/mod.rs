@@ -27,6 +27,7 @@ use crate::hardware::Cpus;
 use crate::images::fetches::Fetches;
 use crate::images::names::marker;
 use crate::libvirt_host::LibvirtHost;
+use crate::names::domain_of;
 use crate::observed::HostView;
 use crate::offers::existing_volumes;
 use crate::parts::pool_fault;
@@ -38,8 +39,8 @@ use crate::switches::Switches;
 pub(crate) struct HostQuery {
     /// Uuid of the Machine's domain.
     uuid: Uuid,
-    /// Uid of the Machine.
-    uid: String,
+    /// Name of the Machine's domain.
+    domain: String,
     /// Volumes that the block needs.
     needed: BTreeSet<VolumeKey>,
     /// Pools that are searched for every volume of the Machine; empty unless the Machine is under deletion.
@@ -70,7 +71,7 @@ impl HostQuery {
         let block = machine.desired().into_iter();
         Self {
             uuid,
-            uid: machine.uid().to_owned(),
+            domain: domain_of(machine),
             needed: block
                 .flat_map(|block| volumes_to_look_up(machine, block, spec))
                 .collect(),
@@ -137,7 +138,7 @@ impl HostQuery {
             answer.look_up(host, pool, name)?;
         }
         for pool in self.searched {
-            answer.search(host, &pool, |name| is_volume_of(name, &self.uid))?;
+            answer.search(host, &pool, |name| is_volume_of(name, &self.domain))?;
         }
         // Attempts have to be searched for only until the domain's metadata names the one that succeeded.
         let copied: BTreeSet<String> = self.copies.keys().cloned().collect();

@@ -8,6 +8,7 @@ use crate::environment;
 use crate::plan::action::Action;
 use crate::pool_space::StorageFactor;
 use crate::reservations::Reservations;
+use common::render::libvirt::domain_name;
 
 const UNDEFINE: &str = "virsh undefine --keep-nvram --keep-tpm default-web";
 
@@ -221,6 +222,7 @@ fn a_guest_is_not_started_if_it_was_migrated_away_since_the_plan_was_made() {
     let job = || Job {
         uuid,
         owner: UID.into(),
+        domain: domain_name("default", "web", UID),
         guard: environment::guard(),
         factor: StorageFactor::default(),
         reservations: Reservations::default(),

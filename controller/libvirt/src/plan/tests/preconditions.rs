@@ -11,12 +11,13 @@ use crate::plan::action::Action;
 use crate::pool_space::StorageFactor;
 use crate::reservations::Reservations;
 use common::quantity::Bytes;
-use common::render::libvirt::{PoolVolume, VolumeFormat};
+use common::render::libvirt::{PoolVolume, VolumeFormat, domain_name};
 
 fn job(guard: Guard) -> Job {
     Job {
         uuid: domain_uuid(UID),
         owner: UID.into(),
+        domain: domain_name("default", "web", UID),
         guard,
         factor: StorageFactor::default(),
         reservations: Reservations::default(),

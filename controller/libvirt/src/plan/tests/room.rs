@@ -11,7 +11,7 @@ use crate::failure::failed;
 use crate::plan::action::Action;
 use crate::pool_space::StorageFactor;
 use crate::reservations::Reservations;
-use common::render::libvirt::{VolumeFormat, VolumeSpec, volume_xml};
+use common::render::libvirt::{VolumeFormat, VolumeSpec, domain_name, volume_xml};
 use controller_core::plan::{Refusal, Subject};
 
 fn message<'a>(env: &'a Environment, kind: &str) -> &'a str {
@@ -240,6 +240,7 @@ fn act_late(env: &Environment, fits: impl Fn(&Action) -> bool) -> AccessError {
     let job = Job {
         uuid: domain_uuid(UID),
         owner: UID.into(),
+        domain: domain_name("default", "web", UID),
         guard: env.guard(),
         factor: StorageFactor::of(&env.object.spec),
         reservations: Reservations::default(),

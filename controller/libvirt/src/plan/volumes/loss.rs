@@ -21,6 +21,7 @@ use controller_core::objects::Meta as _;
 use super::super::action::Action;
 use super::collected::Volumes;
 use crate::images::names::disk_of;
+use crate::names::domain_of;
 use crate::observed::HostView;
 
 /// Phase of a volume that is lost, as on KubeVirt.
@@ -60,9 +61,10 @@ pub(super) fn lost(
 
 /// The volume of a disk that the status has as made. The name of the disk may have been that of an existing volume.
 fn reported<'m>(machine: &'m Machine, disk: &NormalizedDisk) -> Option<&'m VolumeStatus> {
+    let domain = domain_of(machine);
     let was_made = |it: &&VolumeStatus| {
         it.name == disk.name
-            && is_disk_of(&it.claim_name, machine.uid())
+            && is_disk_of(&it.claim_name, &domain)
             && disk_of(&it.claim_name) == Some(&*disk.name)
             && (it.capacity.is_some() || it.phase.as_deref() == Some(LOST))
     };
