@@ -147,10 +147,13 @@ impl LibvirtHostSpec {
         shared.collect()
     }
 
-    /// The CPUs for guests with dedicated CPUs; none if the list cannot be read.
-    pub fn dedicated(&self) -> BTreeSet<u32> {
+    /// The CPUs for guests with dedicated CPUs on a host with so many CPUs: those of the list that it has. `None`: it was never
+    /// reached, and may have all of them. A list that cannot be read names none.
+    pub fn dedicated(&self, cpus: Option<u32>) -> BTreeSet<u32> {
         let list = self.dedicated_cpus.as_deref().map(str::parse::<CpuList>);
-        list.and_then(Result::ok).unwrap_or_default().0
+        let mut listed = list.and_then(Result::ok).unwrap_or_default().0;
+        listed.retain(|cpu| cpus.is_none_or(|count| *cpu < count));
+        listed
     }
 
     /// The devices that the host offers by this name; none that cannot be read.

@@ -58,7 +58,7 @@ pub struct HostRow {
     pub console_log_pool: bool,
     /// Namespaces whose Machines may use existing volumes of it.
     pub existing_volumes: BTreeSet<String>,
-    /// How many CPUs it has for guests with dedicated CPUs.
+    /// How many CPUs it has for guests with dedicated CPUs; before it was reached for the first time those of its spec.
     pub dedicated_cpus: usize,
     /// How many devices it offers, by name.
     pub devices: BTreeMap<String, usize>,
@@ -79,16 +79,17 @@ pub struct HostRow {
 }
 
 impl HostRow {
-    /// The row of a `LibvirtHost`. `allocatable`: of its status.
+    /// The row of a `LibvirtHost`. `capacity`, `allocatable`: of its status.
     pub fn new(
         name: String,
         labels: BTreeMap<String, String>,
         spec: LibvirtHostSpec,
+        capacity: Option<HostResources>,
         allocatable: Option<HostResources>,
     ) -> Self {
         let shared_storage = spec.shared_storage();
         let takes_machines = spec.schedulable != Some(false) && spec.maintenance != Some(true);
-        let dedicated_cpus = spec.dedicated().len();
+        let dedicated_cpus = spec.dedicated(capacity.map(|all| all.cpu)).len();
         let classes = spec.storage.unwrap_or_default().into_iter();
         let offers = spec.existing_volumes.unwrap_or_default().into_iter();
         let namespaces = offers.flat_map(|offer| offer.namespaces);
@@ -119,6 +120,16 @@ impl HostRow {
     pub fn matches(&self, selector: &BTreeMap<String, String>) -> bool {
         let mut required = selector.iter();
         required.all(|(key, value)| self.labels.get(key) == Some(value))
+    }
+
+    /// vCPUs and memory that a Machine may have beside what is `allocated`; `None` before the host was reached for the first
+    /// time. It may have less: how many of the dedicated CPUs are left is known only as far as `allocated` is less than all of
+    /// them.
+    pub fn left(&self, allocated: HostResources, has_dedicated: bool) -> Option<HostResources> {
+        let dedicated = u32::try_from(self.dedicated_cpus).unwrap_or(u32::MAX);
+        let cpus_left = dedicated.saturating_sub(allocated.cpu);
+        let taken = allocated.beside_dedicated(cpus_left, has_dedicated);
+        Some(self.allocatable?.less(taken))
     }
 
     /// Whether the host offers what a Machine needs.

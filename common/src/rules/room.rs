@@ -2,7 +2,6 @@
 //! controller's to check.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::sync::Arc;
 
 use crate::api::libvirt_host::HostResources;
@@ -13,8 +12,15 @@ use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Reference, Violation};
 use crate::words::counted;
 
+use super::hardware;
 use super::rule::{Check, Lookup, rules};
 use super::sizing::{cpu_leaves, largest, largest_memory};
+
+/// Nothing is allocated on a host of its own.
+const NOTHING: HostResources = HostResources {
+    cpu: 0,
+    memory: Bytes::new(0),
+};
 
 rules! {
     "libvirt" Check::Lookup(room), on MACHINES, Always {
@@ -31,24 +37,37 @@ fn room(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Fi
         return;
     }
     let hosts = eligible(lookup);
-    let allocatable = hosts
+    let is_dedicated = hardware::dedicated(lookup.merged).value == Some(true);
+    let rooms = hosts
         .iter()
-        .map(|host| Some((host.name.as_str(), host.allocatable?)));
+        .map(|host| Some((&**host, host.left(NOTHING, is_dedicated)?)));
     // A host that was never reached may have any size.
-    let Some(allocatable) = allocatable.collect::<Option<Vec<_>>>() else {
+    let Some(rooms) = rooms.collect::<Option<Vec<_>>>() else {
         return;
     };
-    let most_cpu = most(&allocatable, |all| all.cpu);
+    let most_cpu = most(&rooms, |all| all.cpu);
     if let Some((vcpus, (value, path))) = vcpus(lookup)
         && let Some((host, most)) = most_cpu.filter(|(_, most)| vcpus > *most)
-        && lookup.stored.is_none_or(|old| vcpus > old.cpu.vcpus())
+        && lookup.stored.is_none_or(|old| {
+            let asks_for_shared = old.has_dedicated_cpus() && !is_dedicated;
+            vcpus > old.cpu.vcpus() || asks_for_shared
+        })
     {
         let asked = counted(vcpus, "vCPU");
-        let detail = detail(lookup, &asked, host, &counted(most, "vCPU"));
+        let sharing = if host.dedicated_cpus > 0 && !is_dedicated {
+            " without dedicated CPUs"
+        } else {
+            ""
+        };
+        let most = format!(
+            "{} for all its Machines{sharing} together",
+            counted(most, "vCPU")
+        );
+        let detail = detail(lookup, &asked, host, &most);
         findings.deny(larger(path, &detail).value(value));
         findings.miss(Reference::Hosts);
     }
-    let most_memory = most(&allocatable, |all| all.memory);
+    let most_memory = most(&rooms, |all| all.memory);
     let leaf = largest_memory(lookup.merged);
     let memory = leaf.value.and_then(|text| text.parse::<Bytes>().ok());
     if let Some(memory) = memory
@@ -56,7 +75,8 @@ fn room(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Fi
         && lookup.stored.is_none_or(|old| memory > old.memory.max_size)
     {
         let asked = format!("{memory} of memory");
-        let detail = detail(lookup, &asked, host, &format!("{most} of memory"));
+        let most = format!("{most} of memory for all its Machines together");
+        let detail = detail(lookup, &asked, host, &most);
         let text = leaf.value.unwrap_or_default();
         findings.deny(larger(leaf.path, &detail).text(text));
         findings.miss(Reference::Hosts);
@@ -77,10 +97,10 @@ fn eligible(lookup: &Lookup<'_>) -> Vec<Arc<HostRow>> {
 
 /// The host that has the most of a resource, and how much it has.
 fn most<'h, T: Copy + Ord>(
-    hosts: &[(&'h str, HostResources)],
+    hosts: &[(&'h HostRow, HostResources)],
     amount: impl Fn(&HostResources) -> T,
-) -> Option<(&'h str, T)> {
-    let amounts = hosts.iter().map(|(name, all)| (*name, amount(all)));
+) -> Option<(&'h HostRow, T)> {
+    let amounts = hosts.iter().map(|(host, all)| (*host, amount(all)));
     // Of equal ones the first by name.
     amounts.rev().max_by_key(|(_, amount)| *amount)
 }
@@ -96,14 +116,15 @@ fn vcpus(lookup: &Lookup<'_>) -> Option<(u32, (i64, FieldPath))> {
     Some((vcpus, largest(factors)?))
 }
 
-fn detail(lookup: &Lookup<'_>, asked: &str, host: &str, most: &dyn Display) -> String {
+fn detail(lookup: &Lookup<'_>, asked: &str, host: &HostRow, most: &str) -> String {
+    let host = &host.name;
     if lookup.bound_host.is_some() {
         return format!(
-            "asks for {asked}, and its host '{host}' has {most} for all its Machines together; ask for less, or raise overcommit of the LibvirtHost"
+            "asks for {asked}, and its host '{host}' has {most}; ask for less, or raise overcommit of the LibvirtHost"
         );
     }
     format!(
-        "asks for {asked}, and no LibvirtHost that it may be on has more than {most} for all its Machines together ('{host}'); ask for less, or raise overcommit of a LibvirtHost"
+        "asks for {asked}, and no LibvirtHost that it may be on has more than {most} ('{host}'); ask for less, or raise overcommit of a LibvirtHost"
     )
 }
 

@@ -148,6 +148,8 @@ struct Host {
     labels: BTreeMap<String, String>,
     spec: LibvirtHostSpec,
     /// Of its status.
+    capacity: Option<HostResources>,
+    /// Of its status.
     allocatable: Option<HostResources>,
     /// Of its status.
     allocated: Option<HostResources>,
@@ -226,7 +228,13 @@ impl From<Cluster> for StaticCatalog {
                 .hosts
                 .into_iter()
                 .map(|(name, host)| {
-                    let mut row = HostRow::new(name, host.labels, host.spec, host.allocatable);
+                    let mut row = HostRow::new(
+                        name,
+                        host.labels,
+                        host.spec,
+                        host.capacity,
+                        host.allocatable,
+                    );
                     row.hardware = HostHardware {
                         machine_types: host.machine_types.into(),
                         firmware: host.firmware,

@@ -44,14 +44,6 @@ pub(crate) fn smaller(a: HostResources, b: HostResources) -> HostResources {
     }
 }
 
-/// What is left of `all`.
-pub(crate) fn less(all: HostResources, taken: HostResources) -> HostResources {
-    HostResources {
-        cpu: all.cpu.saturating_sub(taken.cpu),
-        memory: Bytes::new(all.memory.get().saturating_sub(taken.memory.get())),
-    }
-}
-
 /// What a Machine gets that asks for this, has that, and may have `most`: of each what it asks for, or what it has.
 pub(crate) fn granted(
     asks: HostResources,
@@ -127,7 +119,7 @@ pub(crate) fn allocated<'a>(
     let ours: HashMap<&str, HostResources> = ours.collect();
     let reserved = machines.iter().filter_map(|machine| {
         let has = ours.get(machine.uid).copied().unwrap_or(NO_RESOURCES);
-        Some(less(machine.reserved?, has))
+        Some(machine.reserved?.less(has))
     });
     let known = reserved.fold(sizes, sum);
     let waiting = machines
@@ -141,20 +133,6 @@ pub(crate) fn allocated<'a>(
         let with = sum(all, HostResources { cpu, memory });
         if fits(with, most) { with } else { all }
     })
-}
-
-/// What is allocated on a host with so many dedicated CPUs left, as a Machine sees it: without dedicated CPUs of its own it
-/// gets nothing of those.
-pub(crate) fn beside_dedicated(
-    allocated: HostResources,
-    cpus_left: u32,
-    has_dedicated: bool,
-) -> HostResources {
-    let kept = if has_dedicated { 0 } else { cpus_left };
-    HostResources {
-        cpu: allocated.cpu.saturating_add(kept),
-        ..allocated
-    }
 }
 
 /// Allocatable to Machines: a host's capacity without its reservations, times the overcommitment; each dedicated

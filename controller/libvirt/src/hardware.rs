@@ -38,9 +38,9 @@ pub(crate) struct Cpus {
 impl Cpus {
     /// The CPUs of a host of this spec that has so many.
     pub(crate) fn of(spec: &LibvirtHostSpec, count: u32) -> Self {
-        let offered = spec.dedicated();
-        let (dedicated, shared): (BTreeSet<u32>, BTreeSet<u32>) =
-            (0..count).partition(|cpu| offered.contains(cpu));
+        let dedicated = spec.dedicated(Some(count));
+        let others = (0..count).filter(|cpu| !dedicated.contains(cpu));
+        let shared: BTreeSet<u32> = others.collect();
         // Where all are dedicated, nothing else is left for the other threads.
         let is_split = !dedicated.is_empty() && !shared.is_empty();
         Self {

@@ -20,7 +20,7 @@ use controller_core::machine::requested_resources;
 use controller_core::objects::Network;
 
 use crate::access::HostInfo;
-use crate::capacity::{allocatable, beside_dedicated};
+use crate::capacity::allocatable;
 use crate::groups::{HostMembers, Member, count_sharing};
 use crate::hardware::Cpus;
 use crate::offers::{attach, images, is_overlay, source_fault, storage};
@@ -169,7 +169,8 @@ fn fits(
         requested_resources(block),
         &host.spec,
         &snapshot.info,
-        beside_dedicated(host.allocated, host.cpus_left, block.has_dedicated_cpus()),
+        host.allocated
+            .beside_dedicated(host.cpus_left, block.has_dedicated_cpus()),
     )
 }
 

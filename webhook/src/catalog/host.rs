@@ -30,7 +30,13 @@ impl Host {
         let name = self.name_any();
         let labels = self.metadata.labels.unwrap_or_default();
         let status = self.status.unwrap_or_default();
-        let mut row = HostRow::new(name, labels, self.spec?, status.allocatable);
+        let mut row = HostRow::new(
+            name,
+            labels,
+            self.spec?,
+            status.capacity,
+            status.allocatable,
+        );
         row.hardware = HostHardware {
             machine_types: status.machine_types.into(),
             firmware: status.firmware,

@@ -182,6 +182,28 @@ pub struct HostResources {
     pub memory: Bytes,
 }
 
+impl HostResources {
+    /// What is allocated on a host with so many dedicated CPUs left, as a Machine sees it: without dedicated CPUs of its own it
+    /// gets nothing of those.
+    #[must_use]
+    pub fn beside_dedicated(self, cpus_left: u32, has_dedicated: bool) -> Self {
+        let kept = if has_dedicated { 0 } else { cpus_left };
+        Self {
+            cpu: self.cpu.saturating_add(kept),
+            ..self
+        }
+    }
+
+    /// What is left of it.
+    #[must_use]
+    pub fn less(self, taken: Self) -> Self {
+        Self {
+            cpu: self.cpu.saturating_sub(taken.cpu),
+            memory: Bytes::new(self.memory.get().saturating_sub(taken.memory.get())),
+        }
+    }
+}
+
 /// Numbers of domains on a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -14,7 +14,6 @@ use crate::api::libvirt_host::SharedStorage;
 use crate::api::normalized::Normalized;
 use crate::catalog::{Catalog, HostRow, Policy};
 use crate::names;
-use crate::quantity::Bytes;
 use crate::rules::hosts::needs_of;
 use crate::rules::policies::settings::policies_of;
 use crate::rules::rule::MigrationRequest;
@@ -196,13 +195,12 @@ fn check_target(
     let Some((all, used)) = other.allocatable.zip(other.allocated) else {
         return Ok(());
     };
-    let cpu = all.cpu.saturating_sub(used.cpu);
-    if block.cpu.vcpus() > cpu {
-        return Err(format!("has {cpu} of {} vCPUs left", all.cpu));
+    let left = other.left(used, block.has_dedicated_cpus()).unwrap_or(all);
+    if block.counted_vcpus() > left.cpu {
+        return Err(format!("has {} of {} vCPUs left", left.cpu, all.cpu));
     }
-    let memory = Bytes::new(all.memory.get().saturating_sub(used.memory.get()));
-    if block.memory.max_size > memory {
-        return Err(format!("has {memory} of {} memory left", all.memory));
+    if block.memory.max_size > left.memory {
+        return Err(format!("has {} of {} memory left", left.memory, all.memory));
     }
     Ok(())
 }

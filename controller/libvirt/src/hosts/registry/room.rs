@@ -11,9 +11,7 @@ use controller_core::machine_index::IndexedMachine;
 use controller_core::objects::Meta as _;
 
 use super::{Hosts, PlacementLock};
-use crate::capacity::{
-    BoundMachine, allocatable, allocated, beside_dedicated, fits, granted, less, size_in, smaller,
-};
+use crate::capacity::{BoundMachine, allocatable, allocated, fits, granted, size_in, smaller};
 use crate::groups::Member;
 use crate::hardware::{Cpus, cpus_left, devices_left, pinned};
 use crate::hosts::connected::NOT_POLLED;
@@ -100,8 +98,8 @@ impl Hosts {
         let bound = bound_to(&reserved, host.name(), caches);
         let others = allocated_on(&bound, host, snapshot, Some(uid));
         let cpus_left = cpus_left_on(&bound, host, snapshot);
-        let others = beside_dedicated(others, cpus_left, asking.is_dedicated);
-        let most = less(allocatable(&host.spec, &snapshot.info), others);
+        let others = others.beside_dedicated(cpus_left, asking.is_dedicated);
+        let most = allocatable(&host.spec, &snapshot.info).less(others);
         if asking.reserves {
             let size = granted(asks, has, most);
             reserved.insert(uid.to_owned(), (host.name().to_owned(), size));
