@@ -119,6 +119,8 @@ pub(crate) struct HostView {
     /// Pools that could not be read, each with the reason and the command that repairs it. Nothing is known of
     /// the volumes in them: none of them counts as absent.
     pub(crate) unreadable_pools: BTreeMap<String, String>,
+    /// Why no volume is made or grows in these pools, which can be read.
+    pub(crate) unfit_pools: BTreeMap<String, String>,
     /// Space that is left in pools in which a volume has to be made or grown, in bytes of charge.
     pub(crate) space_left: BTreeMap<String, u128>,
     /// Why the guest does not get a volume that existed before the Machine and that a disk is to be on, by pool and volume.

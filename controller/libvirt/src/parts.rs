@@ -27,6 +27,25 @@ pub(crate) fn pool_fault(pools: &[Pool], name: &str) -> Option<String> {
     }
 }
 
+/// Why no disk of a Machine is made or grows in a pool; `None`: its volumes are files, or it is not there.
+///
+/// A new logical volume of LVM has what the former volumes wrote to its extents, and so have the volumes of other pools of
+/// devices. The guest could read the deleted disk of another namespace.
+pub(crate) fn pool_type_fault(pools: &[Pool], name: &str) -> Option<String> {
+    let pool = pools.iter().find(|pool| pool.name == name)?;
+    (!pool.has_files()).then(|| {
+        format!(
+            "pool '{name}' is of type '{}', in which a new volume may show the content of a deleted one: define a pool of type dir, fs or netfs on the host (virsh pool-define-as) and name it in the LibvirtHost",
+            pool.kind
+        )
+    })
+}
+
+/// Why a pool that a LibvirtHost names cannot be used; `None`: it is active, and its volumes are files.
+pub(crate) fn offered_pool_fault(pools: &[Pool], name: &str) -> Option<String> {
+    pool_fault(pools, name).or_else(|| pool_type_fault(pools, name))
+}
+
 /// Why the volumes of a pool are not given to guests as they are; `None`: it is an active folder of this host, and no
 /// other pool has it. The use of a volume is looked up by its path.
 pub(crate) fn existing_pool_fault(pools: &[Pool], name: &str) -> Option<String> {
@@ -39,7 +58,7 @@ pub(crate) fn existing_pool_fault(pools: &[Pool], name: &str) -> Option<String> 
             .map(|path| path.trim_end_matches('/').to_owned())
     };
     let pool = pools.iter().find(|pool| pool.name == name)?;
-    let Some(own) = folder(pool).filter(|_| pool.is_local) else {
+    let Some(own) = folder(pool).filter(|_| pool.is_local()) else {
         return Some(format!(
             "pool '{name}' is not a directory of this host alone, so another host could give its volumes to a guest: define a pool of type dir or fs"
         ));
@@ -81,21 +100,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn existing_volumes_are_in_a_folder_of_the_host_that_no_other_pool_has() {
-        let pool = |name: &str, path: Option<&str>, is_local: bool| Pool {
+    fn pools_of_disks_are_folders_and_those_of_existing_volumes_are_of_one_host_alone() {
+        let pool = |name: &str, path: Option<&str>, kind: &str| Pool {
             name: name.into(),
             active: true,
+            kind: kind.into(),
             path: path.map(str::to_owned),
-            is_local,
             capacity: 0,
             available: 0,
         };
         let pools = [
-            pool("own", Some("/own"), true),
-            pool("same", Some("/vms"), true),
-            pool("vms", Some("/vms/"), true),
-            pool("nfs", Some("/nfs"), false),
-            pool("lvm", None, false),
+            pool("own", Some("/own"), "dir"),
+            pool("same", Some("/vms"), "fs"),
+            pool("vms", Some("/vms/"), "dir"),
+            pool("nfs", Some("/nfs"), "netfs"),
+            pool("lvm", None, "logical"),
         ];
         let fault = |name: &str| existing_pool_fault(&pools, name).unwrap_or_default();
         assert_eq!(fault("own"), "");
@@ -106,6 +125,19 @@ mod tests {
             ("none", "does not exist"),
         ] {
             assert!(fault(name).contains(part), "{}", fault(name));
+        }
+        for (name, part) in [
+            ("own", ""),
+            ("same", ""),
+            ("nfs", ""),
+            ("lvm", "is of type 'logical'"),
+            ("none", "does not exist"),
+        ] {
+            let fault = offered_pool_fault(&pools, name).unwrap_or_default();
+            assert!(
+                fault.is_empty() == part.is_empty() && fault.contains(part),
+                "{name}: {fault}"
+            );
         }
     }
 

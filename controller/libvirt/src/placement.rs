@@ -24,7 +24,7 @@ use crate::capacity::allocatable;
 use crate::groups::{HostMembers, Member, count_sharing};
 use crate::hardware::Cpus;
 use crate::offers::{attach, images, is_overlay, source_fault, storage};
-use crate::parts::existing_pool_fault;
+use crate::parts::{existing_pool_fault, pool_type_fault};
 use crate::pool_space::StorageFactor;
 use crate::snapshot::Snapshot;
 use crate::switches::Switches;
@@ -207,6 +207,9 @@ fn space(block: &Normalized, spec: &LibvirtHostSpec, snapshot: &Snapshot) -> Res
         let Some(offer) = storage(spec, &disk.storage_class) else {
             continue;
         };
+        if let Some(why) = pool_type_fault(&snapshot.pools, &offer.pool) {
+            return Err(format!("its {why}"));
+        }
         let charge = factor.charge(disk.size, is_overlay(disk, offer));
         let needed = needs.entry(&offer.pool).or_default();
         *needed = needed.saturating_add(charge);

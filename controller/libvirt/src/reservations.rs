@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use common::quantity::Bytes;
 
 use crate::access::{AccessError, Connection, Result, Volume};
+use crate::parts::pool_type_fault;
 use crate::pool_space::{MAKE_ROOM, StorageFactor, refresh, space_left};
 
 /// How long a pool counts as read. libvirt knows what is made through it without a refresh, which reads the header of every
@@ -83,6 +84,9 @@ impl Reservations {
         let (reserved, earlier) = self.record(factor, wanted);
         self.refresh(host, wanted.pool, Instant::now())?;
         let pools = host.pools()?;
+        if let Some(why) = pool_type_fault(&pools, wanted.pool) {
+            return Err(AccessError::Refused(why));
+        }
         let volumes = host.volumes(wanted.pool)?;
         let own = volumes.iter().find(|volume| volume.name == wanted.volume);
         let is_counted = |volume: &&Volume| {
@@ -192,6 +196,16 @@ mod tests {
 
     fn factor() -> StorageFactor {
         StorageFactor::of(&environment::host_spec())
+    }
+
+    #[test]
+    fn nothing_is_reserved_in_a_pool_in_which_new_volumes_may_show_old_content() {
+        let (fake, mut host) = host();
+        fake.state().pool_types.insert(POOL.into(), "logical");
+        let wanted = wanted("disk", 1);
+        let error = Reservations::default().reserve(&mut *host, factor(), wanted);
+        let why = error.unwrap_err().to_string();
+        assert!(why.contains("is of type 'logical'"), "{why}");
     }
 
     #[test]

@@ -65,14 +65,26 @@ pub(crate) type VolumeKey = (String, String);
 pub(crate) struct Pool {
     pub name: String,
     pub active: bool,
+    /// Its type, as libvirt names it: `dir`, `netfs`, `logical`.
+    pub kind: String,
     /// Folder of its volumes; `None` if the pool is not a folder.
     pub path: Option<String>,
-    /// Whether it is a folder that no other host has, as far as its type says.
-    pub is_local: bool,
     /// Bytes; 0 of an inactive one.
     pub capacity: u64,
     /// Bytes; 0 of an inactive one.
     pub available: u64,
+}
+
+impl Pool {
+    /// Whether it is a folder that no other host has, as far as its type says.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(&*self.kind, "dir" | "fs")
+    }
+
+    /// Whether its volumes are files: a new one reads as zeros where nothing was written.
+    pub(crate) fn has_files(&self) -> bool {
+        self.is_local() || self.kind == "netfs"
+    }
 }
 
 /// A virtual network.

@@ -83,20 +83,16 @@ pub(super) fn machine_types(capabilities: &str, architecture: &str) -> Result<Ve
     Ok(names.into_iter().collect())
 }
 
-/// The folder of a pool's volumes, and whether it is one of this host alone; `None` for a pool of another type.
+/// The type of a pool, and the folder of its volumes.
 #[cfg_attr(
     not(feature = "native"),
     allow(dead_code, reason = "the fake knows its pools")
 )]
-pub(super) fn pool_folder(pool: &str) -> Result<Option<(String, bool)>> {
+pub(super) fn pool_type(pool: &str) -> Result<(String, Option<String>)> {
     let document = parse(pool)?;
-    let is_local = match document.root_element().attribute("type") {
-        Some("dir" | "fs") => true,
-        Some("netfs") => false,
-        _ => return Ok(None),
-    };
+    let kind = document.root_element().attribute("type");
     let path = text(&document, &["target", "path"]);
-    Ok(path.map(|path| (path.to_owned(), is_local)))
+    Ok((kind.unwrap_or_default().to_owned(), path.map(str::to_owned)))
 }
 
 /// What a host can give to a guest.

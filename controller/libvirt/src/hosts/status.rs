@@ -8,7 +8,7 @@ use common::quantity::Bytes;
 use super::protection::{confined, mac_filtered};
 use super::unlisted::{advice, unlisted};
 use crate::capacity::allocatable;
-use crate::parts::{existing_pool_fault, network_fault, pool_fault};
+use crate::parts::{existing_pool_fault, network_fault, offered_pool_fault};
 use crate::snapshot::Snapshot;
 use controller_core::conditions::condition;
 use controller_core::machine_index::MachineIndex;
@@ -162,7 +162,7 @@ fn describe(
 }
 
 fn missing_pools(spec: &LibvirtHostSpec, snapshot: &Snapshot) -> Vec<String> {
-    let fault = |name: &String| pool_fault(&snapshot.pools, name);
+    let fault = |name: &String| offered_pool_fault(&snapshot.pools, name);
     let mut named = spec.pools();
     // It holds no volumes of disks, so a deletion does not depend on it.
     named.extend(spec.console_log_pool.clone());

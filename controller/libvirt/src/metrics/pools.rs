@@ -130,7 +130,7 @@ mod tests {
             name: name.into(),
             active,
             path: None,
-            is_local: true,
+            kind: "dir".into(),
             capacity: 100,
             available: 30,
         }

@@ -27,7 +27,7 @@ fn host(name: &str) -> Candidate {
                 name: "vms".into(),
                 active: true,
                 path: None,
-                is_local: true,
+                kind: "dir".into(),
                 capacity: 1 << 40,
                 available: 1 << 40,
             }],
@@ -131,6 +131,20 @@ fn another_host_than_that_of_the_group_is_taken_even_if_it_is_fuller() {
         message.contains("alpha: Machine 'first' of group 'db' is on this host"),
         "{message}"
     );
+}
+
+#[test]
+fn no_machine_is_placed_on_a_pool_in_which_new_volumes_may_show_old_content() {
+    let mut host = host("alpha");
+    for (kind, is_refused) in [("logical", true), ("iscsi", true), ("netfs", false)] {
+        let snapshot = Arc::make_mut(host.snapshot.as_mut().unwrap());
+        snapshot.pools[0].kind = kind.into();
+        let hosts = [host.clone()];
+        let chosen = choose("default", &block(), &BTreeMap::new(), &hosts);
+        let refused = chosen.map(str::to_owned).err().unwrap_or_default();
+        let part = format!("alpha: its pool 'vms' is of type '{kind}'");
+        assert_eq!(refused.contains(&part), is_refused, "{kind}: {refused}");
+    }
 }
 
 #[test]

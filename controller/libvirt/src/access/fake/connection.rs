@@ -107,8 +107,8 @@ impl Connection for FakeConnection {
             let pools = state.pools.iter().map(|(name, pool)| Pool {
                 name: name.clone(),
                 active: pool.active,
+                kind: state.pool_types.get(name).unwrap_or(&"dir").to_string(),
                 path: Some(format!("/pools/{name}")),
-                is_local: true,
                 capacity: if pool.active { pool.capacity } else { 0 },
                 available: if pool.active { pool.available() } else { 0 },
             });

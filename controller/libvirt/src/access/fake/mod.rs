@@ -50,6 +50,8 @@ struct Shared {
 pub(crate) struct HostState {
     pub info: HostInfo,
     pub pools: BTreeMap<String, FakePool>,
+    /// Types of pools that are not of type `dir`.
+    pub pool_types: BTreeMap<String, &'static str>,
     pub networks: BTreeMap<String, FakeNetwork>,
     pub bridges: Vec<String>,
     pub domains: BTreeMap<Uuid, FakeDomain>,
@@ -208,6 +210,7 @@ impl FakeLibvirt {
                 mac_filter: true,
                 security_drivers: vec!["apparmor".into()],
             },
+            pool_types: BTreeMap::new(),
             pools: BTreeMap::from([("vms".into(), FakePool::of(100 << 30))]),
             networks: BTreeMap::from([(
                 "default".into(),

@@ -59,15 +59,20 @@ pub(super) fn state(domain: &Domain) -> Result<DomainState> {
 pub(super) fn pool(pool: &StoragePool) -> Result<Pool> {
     let active = pool.is_active()?;
     let info = active.then(|| pool.info()).transpose()?;
-    let folder = xml::pool_folder(&pool.xml_desc(0)?)?;
-    Ok(Pool {
+    let (kind, path) = xml::pool_type(&pool.xml_desc(0)?)?;
+    let mut pool = Pool {
         name: pool.name()?,
         active,
-        is_local: folder.as_ref().is_some_and(|(_, is_local)| *is_local),
-        path: folder.map(|(path, _)| path),
+        kind,
+        path,
         capacity: info.as_ref().map_or(0, |it| it.capacity),
         available: info.map_or(0, |it| it.available),
-    })
+    };
+    // The path of another type is that of its devices, such as /dev.
+    if !pool.has_files() {
+        pool.path = None;
+    }
+    Ok(pool)
 }
 
 pub(super) fn network(network: &network::Network) -> Result<Network> {

@@ -33,7 +33,7 @@ fn snapshot() -> Snapshot {
         },
         pools: vec![Pool {
             path: None,
-            is_local: true,
+            kind: "dir".into(),
             name: POOL.into(),
             active: true,
             capacity: 1,
@@ -172,6 +172,21 @@ fn a_missing_pool_or_network_is_named_with_the_command_that_repairs_it() {
         "{message}"
     );
     assert_eq!(condition(&status, "NetworksReady").1, "NetworkMissing");
+}
+
+#[test]
+fn a_pool_in_which_new_volumes_may_show_old_content_is_named_with_its_type() {
+    let spec = environment::host_spec();
+    let mut snapshot = snapshot();
+    snapshot.pools[0].kind = "logical".into();
+    let status = written(&spec, &LibvirtHostStatus::default(), Ok(&snapshot), 0).unwrap();
+    let (ready, reason, message) = condition(&status, "PoolsReady");
+    assert_eq!((ready, reason), ("False", "PoolMissing"));
+    assert!(
+        message.contains("pool 'vms' is of type 'logical'"),
+        "{message}"
+    );
+    assert_eq!(condition(&status, "Ready").0, "False");
 }
 
 #[test]

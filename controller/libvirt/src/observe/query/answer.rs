@@ -17,6 +17,7 @@ pub(crate) struct HostAnswer {
     pub(super) guest: Option<Guest>,
     pub(super) volumes: BTreeMap<VolumeKey, Volume>,
     pub(super) unreadable_pools: BTreeMap<String, String>,
+    pub(super) unfit_pools: BTreeMap<String, String>,
     pub(super) space_left: BTreeMap<String, u128>,
     pub(super) addresses: CardAddresses,
     pub(super) dhcp: BTreeMap<String, DhcpServer>,

@@ -215,6 +215,7 @@ impl HostAnswer {
             seed_is_behind: false,
             volumes: self.volumes,
             unreadable_pools: self.unreadable_pools,
+            unfit_pools: self.unfit_pools,
             space_left: self.space_left,
             unusable: self.unusable,
             taken: self.taken,

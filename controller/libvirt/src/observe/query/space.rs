@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::answer::HostAnswer;
 use crate::access::{AccessError, Connection};
 use crate::images::names::{base_of, is_attempt, is_attempt_of, marker};
+use crate::parts::pool_type_fault;
 use crate::pool_space::{StorageFactor, space_left};
 
 impl HostAnswer {
@@ -34,6 +35,10 @@ impl HostAnswer {
         let pools = host.pools()?;
         for pool in short {
             if self.unreadable_pools.contains_key(&pool) {
+                continue;
+            }
+            if let Some(why) = pool_type_fault(&pools, &pool) {
+                self.unfit_pools.insert(pool, why);
                 continue;
             }
             match host.volumes(&pool) {

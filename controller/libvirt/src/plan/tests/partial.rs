@@ -1,5 +1,7 @@
 //! Hosts of which a part cannot be read: that part is reported, and the rest is reconciled.
 
+use common::quantity::Bytes;
+
 use super::*;
 use crate::access::fake::FakePool;
 
@@ -43,6 +45,42 @@ fn a_guest_whose_pool_is_undefined_can_be_stopped_and_the_condition_names_the_co
     env.power(PowerState::Running);
     env.settle();
     assert_eq!(reported(&env, "Ready"), ("True", "Running"));
+}
+
+/// A new volume of LVM shows what former ones wrote.
+#[test]
+fn in_a_pool_of_devices_no_volume_is_made_or_grows_and_what_is_there_runs() {
+    let mut env = rich();
+    env.settle();
+    env.host.state().pool_types.insert(POOL.into(), "logical");
+    env.edit(|block| block.disks[1].size = Bytes::mib(200 << 10));
+    env.settle();
+    assert_eq!(state(&env), Some(State::Running));
+    assert_eq!(reported(&env, "Scheduled"), ("False", "PoolNotFound"));
+    let text = message(&env, "Scheduled");
+    assert!(text.contains("pool 'vms' is of type 'logical'"), "{text}");
+    let sizes = |env: &Environment| -> Vec<u64> {
+        let host = env.host.state();
+        host.pools[POOL]
+            .volumes
+            .values()
+            .map(|it| it.capacity)
+            .collect()
+    };
+    assert!(!sizes(&env).contains(&(200 << 30)));
+
+    env.delete();
+    env.settle();
+    assert!(env.machine.is_none());
+    // A Machine that was bound before and has no domain yet.
+    let mut env = Environment::new(block());
+    while env.machine().status.host.is_none() {
+        env.pass();
+    }
+    env.host.state().pool_types.insert(POOL.into(), "logical");
+    env.settle();
+    assert_eq!(reported(&env, "StorageReady"), ("False", "PoolNotFound"));
+    assert_eq!(volumes(&env), [""; 0]);
 }
 
 #[test]

@@ -88,6 +88,11 @@ impl Volumes {
         if self.is_held {
             return false;
         }
+        if let Some(why) = view.unfit_pools.get(&offer.pool) {
+            let what = format!("the volume of disk '{}'", disk.name);
+            self.refuse_space(pool_not_found(&what, &view.host, why), view);
+            return false;
+        }
         let Some(space) = view.space_left.get(&offer.pool) else {
             return true;
         };
@@ -114,12 +119,15 @@ impl Volumes {
             disk.name,
             disk.size
         );
-        let fault = Fault::new(NO_ROOM, message);
+        self.refuse_space(Fault::new(NO_ROOM, message), view);
+        false
+    }
+
+    fn refuse_space(&mut self, fault: Fault, view: &HostView) {
         if view.guest.is_none() {
             self.outcome.record_first(fault.clone());
         }
         self.no_room.get_or_insert(fault);
-        false
     }
 
     pub(super) fn report(&mut self, disk: &NormalizedDisk, name: &str, capacity: Option<u64>) {
