@@ -25,4 +25,5 @@ mod remains;
 mod status;
 pub(crate) mod tombstones;
 mod unlisted;
+mod unmounted;
 mod unused_images;

@@ -25,6 +25,7 @@ use super::connected::ConnectedHost;
 use super::guards::{may_begin, of_remains};
 use super::poller::PollerContext;
 use super::tombstones::{add_kept, put_status};
+use super::unmounted::check_mounted;
 use crate::access::{AccessError, Connection, DomainDetail, FirmwareState};
 use crate::dhcp::undefine;
 use crate::domain_effects::check_domain;
@@ -250,6 +251,9 @@ fn remove_all(
     let found = host.domain(uuid)?;
     let metadata = found.as_ref().and_then(|found| metadata_of(found, owner));
     let all = read_all_pools(host, guard)?;
+    if let Some(metadata) = &metadata {
+        check_mounted(metadata, &all)?;
+    }
     // A volume may be in a pool that has left the spec since.
     let disks = metadata.iter().flat_map(|metadata| &metadata.volumes);
     let seeds = metadata

@@ -5,6 +5,7 @@
 //! host cannot be reached ─▶ waits, or with the annotation force-delete ─▶ tombstone ─▶ finalizer
 //! no LibvirtHost any more ▶ waits: there is no status for a tombstone
 //! a pool cannot be read ──▶ guest off ─▶ tombstone, the definition stays ──────────▶ finalizer
+//! a pool shows nothing ───▶ the same: its file system may not be mounted
 //! other hosts show it, too ▶ guest off, then waits until one definition is left
 //! no domain is shown ─────▶ beside the above, a tombstone on each host that may have something of the Machine
 //! ```
@@ -25,6 +26,7 @@ use super::action::Action;
 use super::disks::{is_to_go, kept, recorded, removals, to_delete};
 use super::other_hosts::conflict;
 use super::power::{POWER_RETRY, shutdown_limit, shutdown_step};
+use super::unseen::unseen;
 use crate::access::{FirmwareState, VolumeKey};
 use crate::existing_disks::has_existing;
 use crate::firmware_state::firmware_state;
@@ -121,15 +123,19 @@ fn stage(machine: &Machine, observed: &Observed, now: Now) -> Stage<Action> {
             volumes: to_delete(machine, &view.spec, metadata),
         }]);
     }
-    let kept = kept(
-        machine,
-        view,
-        guest.and_then(|guest| guest.metadata.as_ref()),
-    );
+    let metadata = guest.and_then(|guest| guest.metadata.as_ref());
+    let kept = kept(machine, view, metadata);
     let record = (!kept.is_empty()).then(|| Action::RecordKept {
         host: view.host.clone(),
         volumes: kept,
     });
+    if unseen(machine, view, metadata).iter().any(is_to_go) {
+        let tombstone = Action::RecordOrphan {
+            host: view.host.clone(),
+            volumes: to_delete(machine, &view.spec, metadata),
+        };
+        return Stage::Release(record.into_iter().chain([tombstone]).collect());
+    }
     let undefine = guest.map(|guest| {
         let known = guest.defined.as_ref().zip(guest.metadata.as_ref());
         // A volume that existed before the Machine is a disk that is kept.

@@ -16,6 +16,7 @@ use controller_core::deletion::deletes;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
+use super::unseen::unseen;
 use crate::access::{Volume, VolumeKey};
 use crate::images::names::{
     base_of, disk_of, image_volume, is_attempt, is_attempt_of, is_marker, marked, marker,
@@ -134,6 +135,7 @@ pub(super) fn kept(
     metadata: Option<&DomainMetadata>,
 ) -> Vec<KeptVolume> {
     let records = records(machine, &view.spec, metadata).unwrap_or_default();
+    let unseen = unseen(machine, view, metadata);
     let volume = |(pool, name): &VolumeKey, disk: &str| KeptVolume {
         machine: format!("{}/{}", machine.namespace(), machine.name()),
         uid: machine.uid().to_owned(),
@@ -143,7 +145,7 @@ pub(super) fn kept(
         size: capacity(view, pool, name),
     };
     let of_record = |record: &VolumeRecord| {
-        if view.unreadable_pools.contains_key(&record.pool) {
+        if view.unreadable_pools.contains_key(&record.pool) || unseen.contains(record) {
             // It cannot be seen, and after the deletion no other record of it exists.
             let key = (record.pool.clone(), record.volume.clone());
             return vec![volume(&key, &record.disk)];

@@ -31,4 +31,5 @@ mod status;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod unseen;
 mod volumes;

@@ -94,6 +94,30 @@ fn while_a_pool_is_undefined_the_definition_and_every_volume_stay() {
     assert_eq!(volumes(&env), [""; 0]);
 }
 
+#[test]
+fn while_a_pool_shows_nothing_the_definition_stays_unless_a_removal_has_begun() {
+    let mut env = Environment::new(block());
+    env.settle();
+    let mut host = env.connection().unwrap();
+    let unmount = |env: &Environment| {
+        let mut state = env.host.state();
+        std::mem::take(&mut state.pools.get_mut(POOL).unwrap().volumes)
+    };
+    let content = unmount(&env);
+    let error = remove_by_metadata(&mut *host, &environment::guard()).unwrap_err();
+    assert!(
+        error.to_string().contains("mount its file system"),
+        "{error}"
+    );
+    assert_eq!(env.host.state().domains.len(), 1);
+    env.host.state().pools.get_mut(POOL).unwrap().volumes = content;
+    let volumes_of_it = agreed_volumes(&mut *host, OWNER, None).unwrap();
+    remove_all(&mut *host, &environment::guard(), OWNER, &volumes_of_it).unwrap();
+    assert_eq!(volumes(&env), [""; 0]);
+    // The definition is gone and the pool empty, as after a removal whose result was not written.
+    remove_all(&mut *host, &environment::guard(), OWNER, &volumes_of_it).unwrap();
+}
+
 /// Somebody defines another domain of the uuid while the pools are read; or the lease is lost then.
 #[test]
 fn a_guest_is_ended_and_its_definition_removed_only_if_it_is_still_the_machines() {

@@ -24,6 +24,7 @@ mod restart;
 mod returned;
 mod room;
 mod screen;
+mod unmounted;
 mod unrecorded;
 
 use common::api::choice::{Phase, PowerState, ReclaimPolicy};

@@ -1,0 +1,98 @@
+//! Deletion while the file system of an active pool is not mounted: what is in it is recorded.
+
+use super::lost::{switch_off, unmount};
+use super::*;
+use crate::plan::action::Action;
+
+/// The names of the disks that the first plan with a record lists: as kept, and as to be deleted.
+fn recorded(env: &mut Environment) -> (Vec<String>, Option<Vec<String>>) {
+    let plan = env.plan().unwrap();
+    let (mut kept, mut deleted) = (vec![], None);
+    for action in &plan.actions {
+        match action {
+            Action::RecordKept { volumes, .. } => {
+                kept.extend(volumes.iter().map(|it| it.disk.clone()));
+            }
+            Action::RecordOrphan { volumes, .. } => {
+                let volumes = volumes.iter().flatten();
+                let names = volumes.filter_map(|it| crate::images::names::disk_of(&it.volume));
+                deleted = Some(names.map(str::to_owned).collect());
+            }
+            _ => {}
+        }
+    }
+    (kept, deleted)
+}
+
+fn off() -> Environment {
+    let mut env = rich();
+    env.settle();
+    switch_off(&env);
+    env
+}
+
+#[test]
+fn volumes_of_a_pool_that_shows_none_are_kept_or_in_a_tombstone() {
+    let mut env = off();
+    unmount(&env);
+    env.settle();
+    env.delete();
+    let (kept, deleted) = recorded(&mut env);
+    assert_eq!(kept, ["data"]);
+    assert_eq!(deleted.unwrap(), ["root", "copy"]);
+    let done = env.settle();
+    assert!(env.machine.is_none());
+    assert_eq!(
+        done,
+        [
+            "recorded 1 kept volumes on LibvirtHost alpha",
+            "recorded a tombstone on LibvirtHost alpha",
+            "removed the finalizer"
+        ]
+    );
+    assert_eq!(state(&env), Some(State::ShutOff));
+}
+
+#[test]
+fn a_deletion_that_was_interrupted_after_its_last_volume_leaves_no_record() {
+    let mut env = off();
+    env.delete();
+    // As if the pass had ended before the finalizer was removed.
+    env.host.state().domains.clear();
+    unmount(&env);
+    assert_eq!(recorded(&mut env), (vec![], None));
+    env.settle();
+    assert!(env.machine.is_none());
+}
+
+/// The pool shows other volumes of the Machine, so it is mounted.
+#[test]
+fn a_volume_that_is_missing_beside_others_of_its_machine_is_gone() {
+    let mut env = off();
+    {
+        let mut host = env.host.state();
+        let volumes = &mut host.pools.get_mut(POOL).unwrap().volumes;
+        volumes.retain(|name, _| !name.contains(".root.") && !name.contains(".data."));
+    }
+    env.delete();
+    assert_eq!(recorded(&mut env), (vec![], None));
+    env.settle();
+    assert_eq!(state(&env), None);
+}
+
+#[test]
+fn a_volume_whose_loss_the_user_confirmed_is_gone() {
+    for annotation in [
+        names::ANNOTATION_RECREATE_VOLUME,
+        names::ANNOTATION_RELEASE_VOLUME,
+    ] {
+        let mut env = off();
+        unmount(&env);
+        env.delete();
+        annotate(env.machine_mut(), annotation, "root, copy");
+        assert_eq!(recorded(&mut env), (vec!["data".to_owned()], None));
+        env.settle();
+        assert!(env.machine.is_none());
+        assert_eq!(state(&env), None);
+    }
+}
