@@ -44,7 +44,8 @@ pub const INTERFACE_NAME_MAX: usize = 15;
 /// Longest URI of a libvirt host in characters: a DNS name of 253, and scheme, user, port and path.
 pub const HOST_URI_MAX: usize = 512;
 
-/// Most disks of a machine: q35 has no more slots without further bridges.
+/// Most disks of a machine. Chosen, because no guest is known that needs more: on q35 each has a bus of its own behind a
+/// root port, and PCI numbers 256 buses, so the machine type would take some 200 beside the cards.
 pub const DISKS_MAX: usize = 64;
 /// Most CD-ROM drives of a machine. More than installations need; each takes a SATA port.
 pub const CDROMS_MAX: usize = 16;
@@ -157,14 +158,17 @@ pub const PENDING_CHANGES_MAX: usize = 512;
 pub const VCPUS_MAX: u32 = 255;
 /// Least memory: the smallest guests boot with it.
 pub const MEMORY_MIN: u128 = 32 * MIB;
-/// Most memory: the largest hosts have no more.
+/// Most memory. Chosen, because it is 48 GiB for each of [`VCPUS_MAX`] vCPUs. QEMU takes more, and the largest hosts have
+/// more.
 pub const MEMORY_MAX: u128 = 12 * TIB;
 /// Unit in which memory is added to a running guest. KubeVirt requires size and maximum to be
 /// whole blocks.
 pub const MEMORY_BLOCK: u128 = 2 * MIB;
 /// Smallest volume: storage provides no less.
 pub const CAPACITY_MIN: u128 = MIB;
-/// Largest volume: a qcow2 image and ext4 hold no more.
+/// Largest volume. Chosen, because the largest block volumes of cloud providers have that size (io2 Block Express of EBS,
+/// Hyperdisk, Ultra Disk of Azure). Storage may hold less: a file on ext4 ends at 16 TiB with blocks of 4 KiB, of which it
+/// numbers 2^32. A qcow2 image with clusters of 64 KiB holds more.
 pub const CAPACITY_MAX: u128 = 64 * TIB;
 /// Largest file of an image in a CD-ROM drive that a libvirt host gets. The largest installers are below 20 GiB, and a
 /// medium has no disk whose size would limit it.

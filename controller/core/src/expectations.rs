@@ -18,7 +18,8 @@ use tokio::time::Instant;
 
 use crate::writes::Written;
 
-/// Pause after the first failure. Each further failure doubles it.
+/// Pause after the first failure. Each further failure doubles it. A pass takes milliseconds, so a second keeps what fails
+/// for one Machine from delaying others, and a user hardly notices it.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
 /// Longest pause: a person who repairs the cause waits no longer than this.
 const BACKOFF_MAX: Duration = Duration::from_mins(2);

@@ -7,7 +7,8 @@ use common::render::{CardAddress, CardConfig};
 
 use crate::conditions::Fault;
 
-/// Pause after an address could not be locked because the API server did not answer.
+/// Pause after an address could not be locked because the API server did not answer. No event reports that it answers
+/// again; one of several that is restarted is replaced by another within seconds.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The addresses of a Machine in a pass.

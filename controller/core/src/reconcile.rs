@@ -49,7 +49,8 @@ const SETTLED_INTERVAL: Duration = Duration::from_mins(10);
 /// Pause after a conflict with the caches: they catch up in milliseconds.
 const REOBSERVE: Duration = Duration::from_secs(1);
 
-/// An action without a result for this long is reported, if the backend says as what.
+/// An action without a result for this long is reported, if the backend says as what. An API server answers in
+/// milliseconds, but it waits up to ten seconds for a webhook, so that a user would see nothing happen.
 pub const RESULT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What all passes share.

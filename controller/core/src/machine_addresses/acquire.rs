@@ -23,7 +23,8 @@ use crate::machine::Machine;
 use crate::objects::Meta as _;
 use crate::writes::Written;
 
-/// Addresses that are tried in one pass, if others take them in the same moment. A pass is repeated.
+/// Addresses that are tried in one pass, if others take them in the same moment. A pass is repeated. Chosen: each Machine
+/// begins at another address, so a second try is rare, and each is a request for which other Machines wait.
 const TRIES: usize = 8;
 
 /// Addresses that a card holds at most: those of its spec now, and as many that its guest may still have.

@@ -22,7 +22,8 @@ use crate::client::{ApiError, GuardedClient};
 use crate::machine::{CachedMachine, Machine};
 use crate::objects::Meta as _;
 
-/// Time between two searches for locks without a Machine. The search reads caches only.
+/// Time between two searches for locks without a Machine. The search reads caches only, and a Machine that is created right
+/// after another one was deleted waits that long for its address.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What is known of guests beside their Machines.

@@ -20,7 +20,7 @@ use crate::images::names::copy_name;
 use crate::plan::action::Action;
 use crate::plan::disks::copies;
 
-/// Limit of a copy on slow disks. A copy has no effect after it.
+/// Limit of a copy on slow disks: 2 TiB at 50 MiB/s take 11.7 hours. A copy has no effect after it.
 const LIMIT: Duration = Duration::from_hours(12);
 
 /// A disk that is copied from an image.

@@ -41,7 +41,8 @@ use crate::snapshot::{DiskTotals, DomainSummary, Snapshot};
 
 /// Pause between two lists of a host's domains, each of which takes 0.1 to 0.4 ms of its time.
 const DOMAINS_INTERVAL: Duration = Duration::from_secs(2);
-/// Pause between two reads of what hardly changes: versions, pools, networks.
+/// Pause between two reads of what hardly changes: versions, pools, networks. As between two passes over a Machine without
+/// a trigger, which show a change no earlier; the lists of volumes take longer the more there are.
 const SURVEY_INTERVAL: Duration = Duration::from_secs(30);
 /// Limit of a poll. It takes milliseconds, and a second on a busy host.
 const POLL_LIMIT: Duration = Duration::from_secs(10);

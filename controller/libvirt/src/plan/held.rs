@@ -7,7 +7,8 @@ use controller_core::backend::Act as _;
 
 use super::action::{Action, Draft};
 
-/// Shortest time until the next pass.
+/// Shortest time until the next pass. A plan with further actions asks for one at once, and without them that would be the
+/// same plan again: as long as between two steps of power, which are carried out.
 const RECHECK_PAUSE: Duration = Duration::from_secs(5);
 
 /// The actions that need no more vCPUs, memory or storage: those that start, stop or reset the guest as it is defined, fetch
