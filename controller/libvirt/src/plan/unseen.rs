@@ -13,6 +13,7 @@ use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
 use super::disks::recorded;
+use crate::names::domain_of;
 use crate::observed::HostView;
 
 /// Annotations that confirm of a disk that its volume is gone, or that it may go.
@@ -27,9 +28,10 @@ pub(super) fn unseen(
     view: &HostView,
     metadata: Option<&DomainMetadata>,
 ) -> Vec<VolumeRecord> {
+    let domain = domain_of(machine);
     let shows_any = |pool: &str| {
         let mut shown = view.volumes.keys().filter(|(of, _)| of == pool);
-        shown.any(|(_, name)| is_volume_of(name, machine.uid()))
+        shown.any(|(_, name)| is_volume_of(name, &domain))
     };
     let is_confirmed = |disk: &str| {
         let mut named = CONFIRMATIONS

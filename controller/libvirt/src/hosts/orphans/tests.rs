@@ -112,10 +112,22 @@ fn while_a_pool_shows_nothing_the_definition_stays_unless_a_removal_has_begun() 
     assert_eq!(env.host.state().domains.len(), 1);
     env.host.state().pools.get_mut(POOL).unwrap().volumes = content;
     let volumes_of_it = agreed_volumes(&mut *host, OWNER, None).unwrap();
-    remove_all(&mut *host, &environment::guard(), OWNER, &volumes_of_it).unwrap();
+    remove_all(
+        &mut *host,
+        &environment::guard(),
+        (OWNER, "default/web"),
+        &volumes_of_it,
+    )
+    .unwrap();
     assert_eq!(volumes(&env), [""; 0]);
     // The definition is gone and the pool empty, as after a removal whose result was not written.
-    remove_all(&mut *host, &environment::guard(), OWNER, &volumes_of_it).unwrap();
+    remove_all(
+        &mut *host,
+        &environment::guard(),
+        (OWNER, "default/web"),
+        &volumes_of_it,
+    )
+    .unwrap();
 }
 
 /// Somebody defines another domain of the uuid while the pools are read; or the lease is lost then.
