@@ -94,10 +94,11 @@ pub(super) fn report(
         conditions: conditions.list,
         observed_generation: machine.generation(),
         vm_name: (live.vm.is_some() || live.is_created).then(|| machine.name().to_owned()),
-        volumes: inputs
-            .block
-            .map(|block| volumes(machine, block, observed, actions))
-            .unwrap_or_default(),
+        // Without a block the disks are not known, and whether a claim was ever filled is known from there alone.
+        volumes: inputs.block.map_or_else(
+            || machine.status.volumes.clone(),
+            |block| volumes(machine, block, observed, actions),
+        ),
         pending_changes,
         last_restart: inputs.restart.clone(),
         last_migration: inputs.migration.clone(),

@@ -9,6 +9,7 @@ use super::images::image;
 use super::{edit, message, reported};
 use crate::environment::{FakeCluster, decode, some_time};
 use controller_core::fixtures::{annotate, block, disk, machine};
+use controller_core::machine::Block;
 use controller_core::objects::Meta as _;
 
 /// A Machine that ran once and is off now.
@@ -113,6 +114,23 @@ fn a_restored_claim_continues_the_machine() {
 fn a_claim_that_never_had_a_volume_is_made_anew() {
     let mut environment = FakeCluster::new(machine(block()));
     environment.pass();
+    environment.claims.remove("web-root");
+    assert_eq!(
+        environment.pass(),
+        ["created PersistentVolumeClaim web-root"]
+    );
+}
+
+/// Without a usable block the disks are not known, and what was reported of their claims is all that is.
+#[test]
+fn that_a_claim_never_had_a_volume_is_known_after_the_block_was_unusable() {
+    let mut environment = FakeCluster::new(machine(block()));
+    environment.pass();
+    assert_eq!(phase_of(&environment, "root"), Some("Pending"));
+    let block = std::mem::replace(&mut environment.machine_mut().block, Block::Stale);
+    environment.pass();
+    assert_eq!(phase_of(&environment, "root"), Some("Pending"));
+    environment.machine_mut().block = block;
     environment.claims.remove("web-root");
     assert_eq!(
         environment.pass(),
