@@ -19,7 +19,7 @@ use crate::fixtures;
 use crate::lease::LeaseGuard;
 use crate::preconditions::Effect;
 use crate::ready::last_known;
-use crate::reset::reset;
+use crate::reset::{PowerPlan, reset};
 use common::api::normalized::Normalized;
 use common::api::status::MachineStatus;
 use common::names;
@@ -144,7 +144,7 @@ impl Backend for Scripted {
         let is_new = machine.status.conditions.is_empty();
         let mut status = status.or_else(|| is_new.then(|| fixtures::ready("True", "Running")));
         if let Some(status) = &mut status {
-            status.last_reset = reset(machine, true, refusal).last;
+            status.last_reset = reset(machine, PowerPlan::KeepsRunning, refusal).last;
         }
         let is_permitted = |step: &&Step| growth == Growth::Permitted || step.stops_or_resets;
         Draft {

@@ -9,12 +9,13 @@ use super::migration::migration;
 use super::network::networks;
 use super::observed::{Observed, POD_START_TIMEOUT};
 use super::protection::protection;
-use super::restart::{instance, restart};
+use super::restart::{Restart, instance, restart};
 use super::state;
 use super::status::inputs::StatusInputs;
 use super::status::report;
-use super::storage::storage;
+use super::storage::{Storage, storage};
 use super::vm::{SECRETS_RETRY, VmContext, guest};
+use common::api::choice::PowerState;
 use common::api::normalized::Normalized;
 use common::api::status::{LastReset, MachineStatus};
 use controller_core::backend::Act as _;
@@ -22,9 +23,9 @@ use controller_core::backend::Growth;
 use controller_core::conditions::Fault;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
-use controller_core::plan::{Now, Refusal};
+use controller_core::plan::{Now, Refusal, Subject};
 use controller_core::refusal::{Part, Reasons};
-use controller_core::reset::reset;
+use controller_core::reset::{PowerPlan, reset};
 
 /// Pause before it is looked again who uses an existing or adopted claim. Pods of others are not watched.
 const CLAIM_RETRY: Duration = Duration::from_secs(30);
@@ -49,7 +50,9 @@ pub(crate) fn plan(
     let storage = storage(machine, block, observed, growth);
     let mut restart = restart(machine, block, observed);
     let migration = migration(machine, block, observed, refusal);
-    let (reset, reset_guest) = requested_reset(machine, observed, refusal);
+    let holds_restart = storage.holds_start || restart_waits(&storage, refusal);
+    let restarts = (!holds_restart).then_some(&restart);
+    let (reset, reset_guest) = requested_reset(machine, block, observed, restarts, refusal);
     let refused = refusal.and_then(|refusal| REASONS.fault(refusal));
     let context = VmContext {
         networks: &networks,
@@ -142,14 +145,40 @@ pub(crate) fn report_unfit(
     report(machine, observed, now, &inputs, &[])
 }
 
-/// The status of the last requested reset, and the action of a new request.
+/// Whether a restart waits for what was refused, because the former guest is deleted after it.
+fn restart_waits(storage: &Storage, refusal: Option<&Refusal>) -> bool {
+    refusal.is_some_and(|refusal| match refusal.subject {
+        // The growth of a volume comes after it.
+        Subject::Storage => {
+            let mut before = storage.actions.iter();
+            before.any(|action| action.subject() == Subject::Storage)
+        }
+        Subject::Machine | Subject::Network | Subject::Guest => true,
+        Subject::Display | Subject::Migration | Subject::Reset => false,
+    })
+}
+
+/// The status of the last requested reset, and the action of a new request. `restarts`: the restart, unless it waits.
 fn requested_reset(
     machine: &Machine,
+    block: &Normalized,
     observed: &Observed,
+    restarts: Option<&Restart>,
     refusal: Option<&Refusal>,
 ) -> (Option<LastReset>, Option<Action>) {
-    let guest = instance(machine, observed).filter(|instance| instance.runs());
-    let reset = reset(machine, guest.is_some(), refusal);
+    let instance = instance(machine, observed);
+    let guest = instance.filter(|instance| instance.runs());
+    let is_replaced = restarts.is_some_and(|restart| {
+        let former = restart.last.as_ref().map(|last| last.replaces.as_deref());
+        restart.is_open() && guest.is_none_or(|guest| former == Some(Some(guest.uid())))
+    });
+    let power = match block.power_state {
+        PowerState::Stopped if instance.is_some_and(|it| !it.has_ended()) => PowerPlan::Stops,
+        PowerState::Running if is_replaced => PowerPlan::Restarts,
+        PowerState::Running if guest.is_some() => PowerPlan::KeepsRunning,
+        PowerState::Stopped | PowerState::Running => PowerPlan::IsOff,
+    };
+    let reset = reset(machine, power, refusal);
     let action = guest
         .filter(|_| reset.is_due)
         .map(|guest| Action::ResetGuest {

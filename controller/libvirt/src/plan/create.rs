@@ -203,7 +203,7 @@ fn on<'a>(
     steps
         .actions
         .extend(reservations.filter(|_| guest.is_some()));
-    let mut reset = None;
+    let mut due_reset = None;
     if let Some(guest) = guest {
         let is_written = observed.hold.is_none() && scope == Scope::All;
         let written = desired.as_ref().filter(|_| is_written);
@@ -218,7 +218,9 @@ fn on<'a>(
         };
         let power = power(machine, block, guest, &recorded, context);
         findings.add_power(&power, &view.host);
-        reset = findings.add_reset(&power, machine, guest, refusal);
+        let requested = reset(machine, power.plan(block, guest), refusal);
+        findings.reset = requested.last;
+        due_reset = requested.is_due.then_some(Action::Reset);
         steps.add_power(power, desired.is_some() && !is_refused);
     }
     // First what makes room for the growth.
@@ -228,7 +230,7 @@ fn on<'a>(
     // The guest runs with or without it, so nothing else waits for it.
     steps.add_screen(screen.filter(|_| !is_refused));
     // The last one: the status that reports it is written right afterwards.
-    steps.actions.extend(reset);
+    steps.actions.extend(due_reset);
     if volumes.import.is_some() || is_partial(observed, view) {
         steps.requeue_after = steps.requeue_after.or(Some(SOON));
     }
@@ -262,22 +264,6 @@ impl Findings<'_> {
         self.withheld = volumes.withheld;
         self.volumes = Some(volumes.reported);
         self.growing = volumes.growing;
-    }
-
-    /// What to do about a requested reset. A request waits while the guest goes down or comes up.
-    fn add_reset(
-        &mut self,
-        power: &Power,
-        machine: &Machine,
-        guest: &Guest,
-        refusal: Option<&Refusal>,
-    ) -> Option<Action> {
-        if !power.actions.is_empty() {
-            return None;
-        }
-        let reset = reset(machine, guest.state.active(), refusal);
-        self.reset = reset.last;
-        reset.is_due.then_some(Action::Reset)
     }
 
     fn add_power(&mut self, power: &Power, host: &str) {

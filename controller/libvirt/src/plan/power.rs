@@ -25,6 +25,7 @@ use controller_core::conditions::Fault;
 use controller_core::foreign_stop::OnForeignStop;
 use controller_core::machine::Machine;
 use controller_core::plan::Now;
+use controller_core::reset::PowerPlan;
 use controller_core::restart::{self, answered};
 
 /// How long a guest may take to shut down before it is switched off, if its block does not say so, as blocks of
@@ -65,6 +66,21 @@ pub(super) struct Power {
     pub(super) failed: bool,
     /// What is reported of a guest that another client has switched off.
     pub(super) foreign_stop: Option<Fault>,
+}
+
+impl Power {
+    /// What it means for a requested reset. A restart that waits leaves the guest running.
+    pub(super) fn plan(&self, block: &Normalized, guest: &Guest) -> PowerPlan {
+        if self.restarts && !self.restart_waits {
+            PowerPlan::Restarts
+        } else if !guest.state.active() {
+            PowerPlan::IsOff
+        } else if block.power_state == PowerState::Stopped {
+            PowerPlan::Stops
+        } else {
+            PowerPlan::KeepsRunning
+        }
+    }
 }
 
 pub(super) fn power(

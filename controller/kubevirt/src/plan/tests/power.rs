@@ -1,9 +1,10 @@
 //! The power state, also while something else of the Machine cannot be changed.
 
-use common::api::choice::{Phase, PowerState};
+use common::api::choice::{Phase, PowerState, ResetResult};
+use common::names;
 use common::quantity::Bytes;
 use controller_core::backend::{Act as _, Growth};
-use controller_core::fixtures::{block, machine};
+use controller_core::fixtures::{annotate, block, machine};
 use controller_core::plan::{Now, Refusal, Subject};
 use controller_core::reconcile::plan;
 use time::OffsetDateTime;
@@ -101,5 +102,54 @@ fn what_was_refused_may_be_needed_by_a_start_and_by_no_stop() {
     for refused in [Subject::Storage, Subject::Network, Subject::Machine] {
         assert!(!set("Always").goes_on_after(refused), "{refused:?}");
         assert!(set("Halted").goes_on_after(refused), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_guest_that_is_stopped_or_restarted_is_not_reset() {
+    for (power, restarts, why) in [
+        (PowerState::Stopped, false, "spec.powerState is Stopped"),
+        (PowerState::Stopped, true, "spec.powerState is Stopped"),
+        (PowerState::Running, true, "is being restarted"),
+    ] {
+        let mut environment = FakeCluster::new(machine(block()));
+        environment.settle();
+        edit(&mut environment, |block| block.power_state = power);
+        let machine = environment.machine_mut();
+        annotate(machine, names::ANNOTATION_RESET_REQUESTED, "hangs");
+        if restarts {
+            annotate(machine, names::ANNOTATION_RESTART_REQUESTED, "now");
+        }
+        environment.pass();
+        let last = environment.machine().status.last_reset.clone().unwrap();
+        assert_eq!(last.result, Some(ResetResult::Refused), "{why}");
+        assert!(last.message.unwrap().contains(why));
+        environment.settle();
+        assert_eq!(environment.resets, [""; 0], "not later either");
+        let replaced = usize::from(power == PowerState::Running);
+        assert_eq!(environment.restarted.len(), replaced, "{why}");
+    }
+}
+
+#[test]
+fn a_guest_whose_restart_waits_for_what_was_refused_is_reset() {
+    let mut environment = FakeCluster::new(machine(block()));
+    environment.settle();
+    let machine = environment.machine_mut();
+    annotate(machine, names::ANNOTATION_RESET_REQUESTED, "hangs");
+    annotate(machine, names::ANNOTATION_RESTART_REQUESTED, "now");
+    for (subject, resets) in [(Subject::Guest, true), (Subject::Storage, false)] {
+        let refusal = Refusal {
+            subject,
+            reason: None,
+            message: "no".into(),
+        };
+        let (machine, observed) = (environment.machine(), environment.observed());
+        let now = Now(OffsetDateTime::UNIX_EPOCH);
+        let permitted = Growth::Permitted;
+        let plan = plan::<KubeVirt>(machine, &observed, Some(&refusal), permitted, now);
+        let mut actions = plan.actions.iter();
+        let has_reset = actions.any(|action| matches!(action, Action::ResetGuest { .. }));
+        assert_eq!(has_reset, resets, "{subject:?}");
     }
 }

@@ -245,3 +245,42 @@ fn a_requested_reset_is_the_last_action_and_recorded_unless_it_failed() {
     assert_eq!(last.result, Some(ResetResult::Done));
     assert_eq!(times(&env, "reset"), 1);
 }
+
+#[test]
+fn a_guest_that_is_stopped_or_restarted_or_off_is_not_reset() {
+    let reset = names::ANNOTATION_RESET_REQUESTED;
+    let restart = names::ANNOTATION_RESTART_REQUESTED;
+    for (power, restarts, why) in [
+        (PowerState::Stopped, false, "spec.powerState is Stopped"),
+        (PowerState::Stopped, true, "spec.powerState is Stopped"),
+        (PowerState::Running, true, "is being restarted"),
+    ] {
+        let mut env = Environment::new(block());
+        env.settle();
+        env.power(power);
+        annotate(env.machine_mut(), reset, "hangs");
+        if restarts {
+            annotate(env.machine_mut(), restart, "now");
+        }
+        env.pass();
+        let last = env.machine().status.last_reset.clone().unwrap();
+        assert_eq!(last.result, Some(ResetResult::Refused), "{why}");
+        assert!(last.message.unwrap().contains(why));
+        env.settle();
+        assert_eq!(times(&env, "reset"), 0, "not later either");
+        assert_eq!(
+            times(&env, "start"),
+            1 + usize::from(power == PowerState::Running)
+        );
+    }
+    // A guest that is about to be started is off, too.
+    let mut env = Environment::new(block());
+    env.power(PowerState::Stopped);
+    env.settle();
+    env.power(PowerState::Running);
+    annotate(env.machine_mut(), reset, "hangs");
+    env.settle();
+    assert_eq!(times(&env, "reset"), 0);
+    let last = env.machine().status.last_reset.clone().unwrap();
+    assert_eq!(last.result, Some(ResetResult::Refused));
+}

@@ -138,6 +138,21 @@ fn a_guest_runs_on_until_it_could_be_started_again() {
     }
 }
 
+#[test]
+fn a_guest_whose_restart_waits_is_reset() {
+    let mut env = Environment::new(block());
+    env.settle();
+    has_missing_medium(&mut env);
+    request_restart(&mut env);
+    annotate(
+        env.machine_mut(),
+        names::ANNOTATION_RESET_REQUESTED,
+        "hangs",
+    );
+    env.settle();
+    assert_eq!((times(&env, "reset"), times(&env, "shutdown")), (1, 0));
+}
+
 /// The steps that shut the guest down, after this was refused.
 fn stops(env: &Environment, subject: Subject) -> usize {
     let refusal = Refusal {
