@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn a_value_that_nobody_needs_is_dropped_and_the_text_of_a_request_is_cut() {
         let disk = "d".repeat(NAME_MAX);
-        let disks = vec![disk.as_str(); KEPT_DISKS_MAX].join(", ");
+        let disks = [disk.as_str(); KEPT_DISKS_MAX].join(", ");
         let long = "x".repeat(disks.len() + 3);
         for key in names::ANNOTATIONS {
             let kept = pruned(json!({"annotations": {key: long}}), prune);

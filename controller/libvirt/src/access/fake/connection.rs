@@ -107,7 +107,12 @@ impl Connection for FakeConnection {
             let pools = state.pools.iter().map(|(name, pool)| Pool {
                 name: name.clone(),
                 active: pool.active,
-                kind: state.pool_types.get(name).unwrap_or(&"dir").to_string(),
+                kind: state
+                    .pool_types
+                    .get(name)
+                    .copied()
+                    .unwrap_or("dir")
+                    .to_owned(),
                 path: Some(format!("/pools/{name}")),
                 capacity: if pool.active { pool.capacity } else { 0 },
                 available: if pool.active { pool.available() } else { 0 },
