@@ -269,8 +269,7 @@ impl Findings<'_> {
     fn add_power(&mut self, power: &Power, host: &str) {
         self.restart.clone_from(&power.last);
         self.stays_off = power.stays_off;
-        self.restarts = power.restarts;
-        self.restart_waits = power.restart_waits;
+        self.restarting = power.restarting;
         self.foreign_stop.clone_from(&power.foreign_stop);
         if power.failed {
             self.guest.record_first(failed(host));

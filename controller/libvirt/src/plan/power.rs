@@ -48,6 +48,18 @@ pub(super) struct Context {
     pub(super) may_restart: bool,
 }
 
+/// How far a restart is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Restarting {
+    /// There is none.
+    #[default]
+    No,
+    /// The guest goes down, or is started again.
+    UnderWay,
+    /// The guest is not shut down for it, because it could not be started again.
+    Waits,
+}
+
 /// What to do about power.
 #[derive(Debug, Default)]
 pub(super) struct Power {
@@ -58,10 +70,7 @@ pub(super) struct Power {
     pub(super) requeue_after: Option<Duration>,
     /// Whether the guest shut itself down and is not started again.
     pub(super) stays_off: bool,
-    /// Whether a restart is under way.
-    pub(super) restarts: bool,
-    /// Whether the guest is not shut down for a restart, because it could not be started again.
-    pub(super) restart_waits: bool,
+    pub(super) restarting: Restarting,
     /// Whether QEMU crashed or did not start, and [`CRASH_BACKOFF`] has not passed.
     pub(super) failed: bool,
     /// What is reported of a guest that another client has switched off.
@@ -71,7 +80,7 @@ pub(super) struct Power {
 impl Power {
     /// What it means for a requested reset. A restart that waits leaves the guest running.
     pub(super) fn plan(&self, block: &Normalized, guest: &Guest) -> PowerPlan {
-        if self.restarts && !self.restart_waits {
+        if self.restarting == Restarting::UnderWay {
             PowerPlan::Restarts
         } else if !guest.state.active() {
             PowerPlan::IsOff
@@ -220,7 +229,7 @@ impl Switch<'_> {
             (false, _) => Some(self.begin(IntentKind::Stop, None)),
             (true, None) => match &self.new_request {
                 Some(_) if !self.may_restart => {
-                    power.restart_waits = true;
+                    power.restarting = Restarting::Waits;
                     return power;
                 }
                 Some(text) => Some(self.begin(IntentKind::Restart, Some(text.clone()))),
@@ -240,14 +249,16 @@ impl Switch<'_> {
             }
             (true, Some(IntentKind::Start)) => return self.started(power),
         };
-        power.restarts = self.on;
         let since = self.intent().filter(|_| kind != Some(IntentKind::Start));
         let since = since.map(|intent| intent.since.as_str());
         power.actions.extend(begins);
         // The guest may still run, as one does that ignores the first request.
         if self.on && !self.may_restart {
-            power.restart_waits = true;
+            power.restarting = Restarting::Waits;
             return power;
+        }
+        if self.on {
+            power.restarting = Restarting::UnderWay;
         }
         power
             .actions
@@ -288,20 +299,20 @@ impl Switch<'_> {
             Some(IntentKind::Restart) => {
                 let request = intent.and_then(|intent| intent.request.clone());
                 power.actions.push(self.begin(IntentKind::Start, request));
-                power.restarts = true;
+                power.restarting = Restarting::UnderWay;
             }
-            Some(IntentKind::Start) => power.restarts = true,
+            Some(IntentKind::Start) => power.restarting = Restarting::UnderWay,
             Some(IntentKind::Stop) => {
                 power.actions.push(self.begin(IntentKind::Start, None));
             }
             // The request is recorded before the start, so that it starts the guest once.
             None if request.is_some() => {
                 power.actions.push(self.begin(IntentKind::Start, request));
-                power.restarts = true;
+                power.restarting = Restarting::UnderWay;
             }
             None => {}
         }
-        if !power.restarts {
+        if power.restarting == Restarting::No {
             // A request that came meanwhile is met by this start.
             power.last = self.new_request.map(answered).or(power.last);
         }

@@ -11,6 +11,7 @@ use common::rules::update::pending_action;
 
 use super::action::Action;
 use super::display::{DisplayPlan, DisplayReport};
+use super::power::Restarting;
 use crate::access::State;
 use crate::names::domain_of;
 use crate::observed::{Binding, Guest, HostView, Observed};
@@ -52,9 +53,7 @@ pub(super) struct Findings<'a> {
     pub(super) display: DisplayReport,
     /// The last restart for the status; `None`: power was not planned.
     pub(super) restart: Option<LastRestart>,
-    pub(super) restarts: bool,
-    /// Whether the guest is not shut down for a restart, because it could not be started again.
-    pub(super) restart_waits: bool,
+    pub(super) restarting: Restarting,
     /// The last requested reset for the status; `None`: as it is there.
     pub(super) reset: Option<LastReset>,
     /// The last move for the status; `None`: as it is there.
@@ -122,7 +121,7 @@ pub(super) fn report(
         conditions.set("Scheduled", "False", fault);
     }
     let pending_changes = pending(&findings.changes);
-    let restart_waits = findings.restart_waits.then(|| restart_waits(findings));
+    let restart_waits = (findings.restarting == Restarting::Waits).then(|| restart_waits(findings));
     if let Some(fault) = restart_waits.or_else(|| waits_for_restart(machine, &pending_changes)) {
         conditions.set("RestartRequired", "True", &fault);
     }
@@ -324,7 +323,8 @@ fn ready(
         network: findings.network.fault.as_ref(),
         import: findings.import.as_ref().filter(|_| guest.is_none()),
         guest: (machine_ready.0 == "False").then_some(&machine_ready.1),
-        restart: (findings.restarts && is_to_run).then(|| restarting(None)),
+        restart: (findings.restarting == Restarting::UnderWay && is_to_run)
+            .then(|| restarting(None)),
         guest_paused: (phase == Phase::Running && state == Some(State::Paused)).then(|| {
             let message = "the guest is paused on its host: resume it there (virsh resume)";
             Fault::new("GuestPaused", message)

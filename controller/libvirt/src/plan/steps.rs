@@ -10,7 +10,7 @@ use controller_core::machine::Machine;
 use controller_core::plan::{Now, Refusal, Subject};
 
 use super::action::{Action, Draft};
-use super::power::Power;
+use super::power::{Power, Restarting};
 use super::status::{Findings, report};
 use crate::observed::{Guest, Observed};
 
@@ -54,7 +54,7 @@ pub(super) fn finish(
 ) -> Draft {
     if scope != Scope::All {
         (findings.restart, findings.reset) = (None, None);
-        (findings.restarts, findings.restart_waits) = (false, false);
+        findings.restarting = Restarting::No;
     }
     match scope {
         Scope::All => {}
