@@ -224,28 +224,7 @@ impl From<Cluster> for StaticCatalog {
                     ),
                 )])
                 .collect(),
-            hosts: cluster
-                .hosts
-                .into_iter()
-                .map(|(name, host)| {
-                    let mut row = HostRow::new(
-                        name,
-                        host.labels,
-                        host.spec,
-                        host.capacity,
-                        host.allocatable,
-                    );
-                    row.hardware = HostHardware {
-                        machine_types: host.machine_types.into(),
-                        firmware: host.firmware,
-                        tpm: host.tpm,
-                        cpu_models: host.cpu_models.into(),
-                        hugepages: host.hugepages.map(Into::into),
-                    };
-                    row.allocated = host.allocated;
-                    Arc::new(row)
-                })
-                .collect(),
+            hosts: cluster.hosts.into_iter().map(host_row).collect(),
             kubevirt: cluster.kubevirt.map(|kubevirt| {
                 Arc::new(KubevirtRow {
                     version: kubevirt.version,
@@ -281,6 +260,25 @@ impl From<Cluster> for StaticCatalog {
             namespaces: [(NAMESPACE.to_owned(), cluster.namespace)].into(),
         }
     }
+}
+
+fn host_row((name, host): (String, Host)) -> Arc<HostRow> {
+    let mut row = HostRow::new(
+        name,
+        host.labels,
+        host.spec,
+        host.capacity,
+        host.allocatable,
+    );
+    row.hardware = HostHardware {
+        machine_types: host.machine_types.into(),
+        firmware: host.firmware,
+        tpm: host.tpm,
+        cpu_models: host.cpu_models.into(),
+        hugepages: host.hugepages.map(Into::into),
+    };
+    row.allocated = host.allocated;
+    Arc::new(row)
 }
 
 fn networks(

@@ -41,8 +41,8 @@ impl Environment {
     }
 
     /// The hosts that show the domain of the Machine of this uid.
-    fn shown(&self, uid: &str) -> Vec<ShownDomain> {
-        let uuid = domain_uuid(uid);
+    fn shown(&self, owner: &str) -> Vec<ShownDomain> {
+        let uuid = domain_uuid(owner);
         let other = self.other.iter().map(|(host, object)| (host, object));
         let all = [(&self.host, &self.object)].into_iter().chain(other);
         let shown = all.filter_map(|(host, object)| {

@@ -111,15 +111,15 @@ impl Steps {
     /// Removes the confirmation that state is discarded. `defined`: the definition that these steps replace. With another
     /// firmware the removal comes first, because no later pass would know of the change.
     pub(super) fn answer_discarded_state(&mut self, machine: &Machine, defined: Option<&Domain>) {
-        let defines = self.actions.iter().position(|action| {
+        let new_firmware = self.actions.iter().position(|action| {
             let Action::Define(desired) = action else {
                 return false;
             };
             defined.is_some_and(|defined| defined.firmware != desired.firmware)
         });
-        if machine.has_discarded_state(defines.is_some()) {
+        if machine.has_discarded_state(new_firmware.is_some()) {
             let removal = Action::RemoveAnnotation(names::ANNOTATION_DISCARD_STATE);
-            let at = defines.unwrap_or(self.actions.len());
+            let at = new_firmware.unwrap_or(self.actions.len());
             self.actions.insert(at, removal);
         }
     }

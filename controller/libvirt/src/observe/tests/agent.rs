@@ -119,10 +119,10 @@ async fn a_guest_that_was_ready_stays_so_until_its_agent_has_failed_to_answer() 
 
 /// The status that a pass writes now.
 async fn next_status(observer: &Observer, env: &Environment) -> MachineStatus {
-    let observed = observer.observe(env.machine(), Growth::Permitted);
-    let observed = observed.await.unwrap();
+    let found = observer.observe(env.machine(), Growth::Permitted);
+    let found = found.await.unwrap();
     let now = Now(env.now);
-    let plan = plan::<Libvirt>(env.machine(), &observed, None, Growth::Permitted, now);
+    let plan = plan::<Libvirt>(env.machine(), &found, None, Growth::Permitted, now);
     plan.status.unwrap_or_else(|| env.machine().status.clone())
 }
 

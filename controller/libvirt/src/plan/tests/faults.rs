@@ -50,7 +50,10 @@ fn unanswered() -> [AccessError; 2] {
 /// Runs a test once for each change that it makes on a host, with a fault at that change, and once without a fault.
 /// `test` returns whether the fault has happened; there are at least `least` changes.
 pub(super) fn at_each_change(least: usize, test: impl Fn(usize) -> bool) {
-    let changes = (0..).take_while(|number| test(*number)).count();
+    let mut changes = 0;
+    while test(changes) {
+        changes += 1;
+    }
     assert!(changes >= least, "only {changes} faults happened");
 }
 

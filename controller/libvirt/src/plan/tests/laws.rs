@@ -214,10 +214,10 @@ fn strip_metadata(env: &Environment) {
 }
 
 /// Somebody defines the domain of the Machine of this uid on another host, as a restored backup does.
-pub(super) fn define_on_another_host(env: &mut Environment, uid: &str) {
+pub(super) fn define_on_another_host(env: &mut Environment, owner: &str) {
     let beta = || (FakeLibvirt::new(), environment::host_object("beta"));
     env.other.get_or_insert_with(beta);
-    let uuid = domain_uuid(uid);
+    let uuid = domain_uuid(owner);
     let xml = format!("<domain><name>default-web</name><uuid>{uuid}</uuid><devices/></domain>");
     env.other_connection().unwrap().define(&xml).unwrap();
 }
