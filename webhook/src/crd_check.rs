@@ -5,119 +5,82 @@
 
 use std::convert::Infallible;
 
-use common::api::Machine;
+use common::api::normalized::Normalized;
 use common::names::VERSION;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
-};
-use kube::CustomResourceExt as _;
 use kube::{Api, Client};
 use runtime::checks::{Check, Checks};
 use runtime::tasks::Tasks;
 use tokio::sync::watch;
 
+use crate::crd::{Crd, Fields};
 use crate::watch::{Observed, spawn_object_watch};
 
 /// Name of the CRD.
 const MACHINES: &str = "machines.vitistack.io";
 
+/// The fields of the block that this program writes.
+fn own() -> Fields {
+    serde_json::from_value(Normalized::schema()).unwrap_or_default()
+}
+
 /// Paths of the fields of the block that `served` does not have, or a sentence if the version is not
 /// served at all.
-fn missing(served: &CustomResourceDefinition) -> Vec<String> {
+fn missing(served: Crd<Fields>) -> Vec<String> {
     let Some(served_block) = block(served) else {
         return vec![format!(
             "{VERSION} of {MACHINES} is not served with spec.normalized"
         )];
     };
     let mut missing = Vec::new();
-    if let Some(own) = block(&Machine::crd()) {
-        compare(own, served_block, "spec.normalized", &mut missing);
-    }
+    compare(&own(), &served_block, "spec.normalized", &mut missing);
     missing
 }
 
 /// The schema of `spec.normalized`, if the version is served.
-fn block(crd: &CustomResourceDefinition) -> Option<&JSONSchemaProps> {
-    let version = crd
-        .spec
-        .versions
-        .iter()
-        .find(|version| version.name == VERSION && version.served)?;
-    let object = version.schema.as_ref()?.open_api_v3_schema.as_ref()?;
-    object
-        .properties
-        .as_ref()?
-        .get("spec")?
-        .properties
-        .as_ref()?
-        .get("normalized")
+fn block(crd: Crd<Fields>) -> Option<Fields> {
+    let mut versions = crd.into_versions().into_iter();
+    let version = versions.find(|version| version.name == VERSION && version.served)?;
+    let mut object = version.into_schema()?;
+    let mut spec = object.properties.remove("spec")?;
+    spec.properties.remove("normalized")
 }
 
-fn compare(own: &JSONSchemaProps, served: &JSONSchemaProps, path: &str, missing: &mut Vec<String>) {
-    if served.x_kubernetes_preserve_unknown_fields == Some(true) {
+fn compare(own: &Fields, served: &Fields, path: &str, missing: &mut Vec<String>) {
+    if served.preserves_unknown {
         return;
     }
-    for (name, own) in own.properties.iter().flatten() {
+    for (name, own) in &own.properties {
         let path = format!("{path}.{name}");
-        match served
-            .properties
-            .as_ref()
-            .and_then(|properties| properties.get(name))
-        {
+        match served.properties.get(name) {
             Some(served) => compare(own, served, &path, missing),
             None => missing.push(path),
         }
     }
-    if let Some(own) = items(own) {
-        match items(served) {
-            Some(served) => compare(own, served, &format!("{path}[]"), missing),
-            None => missing.push(format!("{path}[]")),
+    let nested = [
+        (own.items.as_deref(), served.items.as_deref(), "[]"),
+        (own.values(), served.values(), ".*"),
+    ];
+    for (own, served, end) in nested {
+        let Some(own) = own else { continue };
+        let path = format!("{path}{end}");
+        match served {
+            Some(served) => compare(own, served, &path, missing),
+            None => missing.push(path),
         }
     }
-    if let Some(own) = values(own) {
-        match values(served) {
-            Some(served) => compare(own, served, &format!("{path}.*"), missing),
-            None => missing.push(format!("{path}.*")),
-        }
-    }
-}
-
-fn items(schema: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
-    match schema.items.as_ref()? {
-        JSONSchemaPropsOrArray::Schema(schema) => Some(schema),
-        JSONSchemaPropsOrArray::Schemas(_) => None,
-    }
-}
-
-fn values(schema: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
-    match schema.additional_properties.as_ref()? {
-        JSONSchemaPropsOrBool::Schema(schema) => Some(schema),
-        JSONSchemaPropsOrBool::Bool(_) => None,
-    }
-}
-
-fn established(crd: &CustomResourceDefinition) -> bool {
-    let conditions = crd
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
-    conditions
-        .into_iter()
-        .any(|it| it.type_ == "Established" && it.status == "True")
 }
 
 /// Starts the watch of the CRD and the task that keeps the readiness condition `schema` up to date.
 pub(crate) fn start(tasks: &mut Tasks, client: &Client, ready: &Checks) {
     let crds = Api::all(client.clone());
     let what = "customresourcedefinition";
-    // Its schema, decoded, takes megabytes.
-    let fits = spawn_object_watch(tasks, crds, MACHINES, what, ready, |crd| check(&crd));
+    let fits = spawn_object_watch(tasks, crds, MACHINES, what, ready, check);
     tasks.spawn("schema", check_always(fits, ready.register("schema")));
 }
 
 /// Fails with what the installed CRD lacks.
-fn check(crd: &CustomResourceDefinition) -> Result<(), String> {
-    if !established(crd) {
+fn check(crd: Crd<Fields>) -> Result<(), String> {
+    if !crd.is_established() {
         return Err(format!("{MACHINES} is not established"));
     }
     match missing(crd).as_slice() {
@@ -152,10 +115,13 @@ async fn check_always(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use serde_json::json;
+    use common::api::Machine;
+    use kube::CustomResourceExt as _;
+    use serde_json::{Value, json};
 
-    fn changed(change: impl FnOnce(&mut serde_json::Value)) -> CustomResourceDefinition {
+    use super::*;
+
+    fn changed(change: impl FnOnce(&mut Value)) -> Crd<Fields> {
         let mut crd = serde_json::to_value(Machine::crd()).unwrap();
         change(&mut crd);
         serde_json::from_value(crd).unwrap()
@@ -166,7 +132,9 @@ mod tests {
 
     #[test]
     fn our_own_crd_has_every_field() {
-        assert_eq!(missing(&Machine::crd()), [""; 0]);
+        let crd = changed(|_| {});
+        assert_eq!(block(crd.clone()), Some(own()));
+        assert_eq!(missing(crd), [""; 0]);
     }
 
     #[test]
@@ -182,7 +150,7 @@ mod tests {
             block["nodeSelector"] = json!({"type": "object"});
         });
         assert_eq!(
-            missing(&crd),
+            missing(crd),
             [
                 "spec.normalized.backend",
                 "spec.normalized.disks[].bus",
@@ -202,7 +170,7 @@ mod tests {
                 fields.remove("normalized");
             }),
         ] {
-            assert_eq!(missing(&crd).len(), 1);
+            assert_eq!(missing(crd).len(), 1);
         }
     }
 
@@ -212,6 +180,6 @@ mod tests {
             *crd.pointer_mut(BLOCK).unwrap() =
                 json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         });
-        assert_eq!(missing(&crd), [""; 0]);
+        assert_eq!(missing(crd), [""; 0]);
     }
 }

@@ -14,6 +14,7 @@ pub mod args;
 pub mod body;
 pub mod catalog;
 pub mod certificates;
+mod crd;
 mod crd_check;
 pub mod handler;
 mod metrics;

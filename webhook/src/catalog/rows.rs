@@ -14,16 +14,17 @@ use common::names;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::StorageClass;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::core::{DynamicObject, PartialObjectMeta};
+use serde_json::Value;
 
 use super::claim::Claim;
 use super::host::Host;
 use super::machine::{Machine, Spec};
 use super::node::Node;
 use super::table::RowSet;
+use crate::crd::{Crd, Version};
 
 /// Templates by name.
 pub(super) type Templates = HashMap<String, Arc<TemplateRow>>;
@@ -248,16 +249,15 @@ impl RowSet<DynamicObject> for Installation {
     }
 }
 
-impl RowSet<CustomResourceDefinition> for Schema {
-    fn insert(&mut self, crd: CustomResourceDefinition) {
-        let versions = crd.spec.versions.into_iter();
+impl RowSet<Crd<Value>> for Schema {
+    fn insert(&mut self, crd: Crd<Value>) {
+        let versions = crd.into_versions().into_iter();
         let mut stored = versions.filter(|version| version.served && version.storage);
-        let schema = stored.find_map(|version| version.schema?.open_api_v3_schema);
-        let schema = schema.and_then(|schema| serde_json::to_value(schema).ok());
+        let schema = stored.find_map(Version::into_schema);
         *self = schema.map(|schema| Arc::new(VmSchema::new(schema)));
     }
 
-    fn remove(&mut self, _: CustomResourceDefinition) {
+    fn remove(&mut self, _: Crd<Value>) {
         *self = None;
     }
 

@@ -9,7 +9,6 @@ use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::StorageClass;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
 use kube::runtime::watcher;
@@ -18,6 +17,7 @@ use runtime::checks::Checks;
 use runtime::cluster::Cluster;
 use runtime::tasks::Tasks;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::time::sleep;
 
 use super::cache::Cache;
@@ -26,6 +26,7 @@ use super::host::Host;
 use super::machine::Machine;
 use super::node::Node;
 use super::rows::MachineEntry;
+use crate::crd::Crd;
 use crate::watch::{WatchSink, follow, map_event};
 
 /// Objects per page of a list; only one page is in memory as whole objects. After lists of 10,000
@@ -64,7 +65,7 @@ pub fn start(tasks: &mut Tasks, client: &Client, ready: &Checks) -> Arc<Cache> {
     watches.start_if_served("priorityclasses", classes, all(), &cache.priority_classes);
     let nodes = Api::<Node>::all(client.clone());
     watches.start_if_served("nodes", nodes, all(), &cache.nodes);
-    let crds = Api::<CustomResourceDefinition>::all(client.clone());
+    let crds = Api::<Crd<Value>>::all(client.clone());
     // With this selector, a role that is limited to the object's name is sufficient.
     let of_vms = all().fields(&format!("metadata.name={VM_CRD}"));
     watches.start_if_served("virtualmachines", crds, of_vms, &cache.vm_schema);

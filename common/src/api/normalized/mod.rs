@@ -143,6 +143,17 @@ pub struct Normalized {
 }
 
 impl Normalized {
+    /// The schema of the block as the CRD of Machines has it, as JSON. The whole CRD takes several times as much memory.
+    #[cfg(feature = "kube")]
+    pub fn schema() -> Value {
+        let settings = schemars::generate::SchemaSettings::openapi3();
+        let settings = settings.with(|settings| settings.inline_subschemas = true);
+        let generator = settings
+            .with_transform(kube::core::schema::StructuralSchemaRewriter)
+            .into_generator();
+        generator.into_root_schema_for::<Self>().into()
+    }
+
     /// The group of Machines that are kept apart.
     pub fn group(&self) -> Option<&NormalizedGroup> {
         let placement = self.placement.as_ref();
