@@ -24,7 +24,7 @@ use crate::caches::Caches;
 use crate::client::{ApiError, GuardedClient, Remedy};
 use crate::events::Events;
 use crate::objects::{Meta, Network};
-use crate::writes::{finalizer_added, finalizer_removed, merge};
+use crate::writes::{add_finalizer_to, remove_finalizer_from};
 
 /// Changes of a namespace within this time are one check: creating a fleet costs at most four checks a second.
 const DEBOUNCE: Duration = Duration::from_millis(250);
@@ -253,7 +253,8 @@ impl FinalizerController {
         let version = network.metadata.resource_version.clone();
         let key = (network.namespace().to_owned(), network.uid().to_owned());
         let done = self.done.entry(key).or_default();
-        let body = match decision {
+        let api = &self.api;
+        let patched: Result<Network, _> = match decision {
             Decision::ReportUsers(message) => {
                 if done.reported.as_ref() != Some(&message) {
                     self.events.network_in_use(network, &message);
@@ -265,10 +266,12 @@ impl FinalizerController {
             Decision::AddFinalizer | Decision::RemoveFinalizer if done.patched == version => {
                 return Ok(());
             }
-            Decision::AddFinalizer => finalizer_added(network, names::FINALIZER_IN_USE),
-            Decision::RemoveFinalizer => finalizer_removed(network, names::FINALIZER_IN_USE),
+            Decision::AddFinalizer => add_finalizer_to(api, network, names::FINALIZER_IN_USE).await,
+            Decision::RemoveFinalizer => {
+                remove_finalizer_from(api, network, names::FINALIZER_IN_USE).await
+            }
         };
-        match merge::<Network>(&self.api, network.namespace(), network.name(), &body).await {
+        match patched {
             Err(error) if !error.is_not_found() => return Err(error),
             Ok(_) | Err(_) => done.patched = version,
         }

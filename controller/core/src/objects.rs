@@ -17,7 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
 pub use self::pruning::{
-    prune, prune_except_finalizers, prune_except_labels, prune_of_administrator,
+    FINALIZERS_MAX, prune, prune_except_finalizers, prune_except_labels, prune_of_administrator,
 };
 
 /// Implements [`kube::Resource`] for a projection with a field `metadata`: kind, group, version, plural, scope.

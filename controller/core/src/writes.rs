@@ -1,15 +1,18 @@
 //! Writes that every backend uses: status and finalizer of a Machine, merge patches.
 
+use std::fmt::Debug;
+
 use common::api::status::MachineStatus;
 use common::names;
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Resource as _};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::client::{ApiError, GuardedClient};
 use crate::machine::{CachedMachine, Machine};
-use crate::objects::{Meta, is_at_least};
+use crate::objects::{FINALIZERS_MAX, Meta, is_at_least};
 
 /// An object that this replica wrote, with the version that the API server gave it. The next pass waits until
 /// the caches have seen that version.
@@ -83,27 +86,66 @@ async fn put_status(
     Ok(Written::of(&api.write(call).await?))
 }
 
-/// Merge patch that adds a finalizer to the object as it was observed.
-pub fn finalizer_added(object: &impl Meta, finalizer: &str) -> serde_json::Value {
-    let mut finalizers = object.meta().finalizers.clone().unwrap_or_default();
+/// Adds a finalizer to the object as it was observed; returns the object after it.
+pub async fn add_finalizer_to<K>(
+    api: &GuardedClient,
+    object: &impl Meta,
+    finalizer: &str,
+) -> Result<K, ApiError>
+where
+    K: Meta<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+{
+    let mut finalizers = finalizers_of::<K>(api, object).await?;
     finalizers.push(finalizer.to_owned());
-    finalizers_patch(object, &finalizers)
+    put_finalizers(api, object, &finalizers).await
 }
 
-/// Merge patch that removes a finalizer from the object as it was observed.
-pub fn finalizer_removed(object: &impl Meta, finalizer: &str) -> serde_json::Value {
-    let mut finalizers = object.meta().finalizers.clone().unwrap_or_default();
+/// Removes a finalizer from the object as it was observed; returns the object after it.
+pub async fn remove_finalizer_from<K>(
+    api: &GuardedClient,
+    object: &impl Meta,
+    finalizer: &str,
+) -> Result<K, ApiError>
+where
+    K: Meta<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+{
+    let mut finalizers = finalizers_of::<K>(api, object).await?;
     finalizers.retain(|name| name != finalizer);
-    finalizers_patch(object, &finalizers)
+    put_finalizers(api, object, &finalizers).await
 }
 
-/// A merge patch replaces the whole list; the resourceVersion makes it fail if the list was changed since.
-fn finalizers_patch(object: &impl Meta, finalizers: &[String]) -> serde_json::Value {
-    json!({"metadata": {
+/// All finalizers of an object. Those of one that has more than are cached are read.
+async fn finalizers_of<K>(api: &GuardedClient, object: &impl Meta) -> Result<Vec<String>, ApiError>
+where
+    K: Meta<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+{
+    let known = object.meta().finalizers.clone().unwrap_or_default();
+    if known.len() <= FINALIZERS_MAX {
+        return Ok(known);
+    }
+    let objects: Api<K> = Api::namespaced(api.client(), object.namespace());
+    // As a list, which the controller may read of both kinds.
+    let one = ListParams::default().fields(&format!("metadata.name={}", object.name()));
+    let live = api.read(objects.list_metadata(&one)).await?.items;
+    let finalizers = live.into_iter().filter_map(|it| it.metadata.finalizers);
+    Ok(finalizers.flatten().collect())
+}
+
+/// A merge patch replaces the whole list; the resourceVersion makes it fail if the object was changed since.
+async fn put_finalizers<K>(
+    api: &GuardedClient,
+    object: &impl Meta,
+    finalizers: &[String],
+) -> Result<K, ApiError>
+where
+    K: Meta<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+{
+    let body = json!({"metadata": {
         "uid": object.uid(),
         "resourceVersion": object.meta().resource_version,
         "finalizers": finalizers,
-    }})
+    }});
+    merge(api, object.namespace(), object.name(), &body).await
 }
 
 /// Sends a merge patch; returns the object after it.
@@ -114,10 +156,7 @@ pub async fn merge<K>(
     body: &serde_json::Value,
 ) -> Result<K, ApiError>
 where
-    K: Meta<Scope = k8s_openapi::NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + std::fmt::Debug,
+    K: Meta<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
 {
     let params = PatchParams {
         field_manager: Some(names::FIELD_MANAGER.to_owned()),
@@ -145,8 +184,7 @@ pub async fn remove_annotation(
 
 /// Adds the controller's finalizer to a Machine.
 pub async fn add_finalizer(api: &GuardedClient, machine: &Machine) -> Result<Written, ApiError> {
-    let body = finalizer_added(machine, names::FINALIZER);
-    let patched: CachedMachine = merge(api, machine.namespace(), machine.name(), &body).await?;
+    let patched: CachedMachine = add_finalizer_to(api, machine, names::FINALIZER).await?;
     Ok(Written::of(&patched))
 }
 
@@ -155,8 +193,7 @@ pub async fn remove_finalizer(
     api: &GuardedClient,
     machine: &Machine,
 ) -> Result<Option<Written>, ApiError> {
-    let body = finalizer_removed(machine, names::FINALIZER);
-    match merge::<CachedMachine>(api, machine.namespace(), machine.name(), &body).await {
+    match remove_finalizer_from::<CachedMachine>(api, machine, names::FINALIZER).await {
         Ok(patched) => Ok(Some(Written::of(&patched))),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | labels, annotations | those with a key of [`names`]; a value is at most as long as [`longest_value`] |
 //! | owner references | [`OWNERS_MAX`] of the kinds that are asked about |
-//! | finalizers | none: only those of Machines and NetworkConfigurations are read, and written back as a whole |
+//! | finalizers | of Machines and NetworkConfigurations, which have one of the controller, [`FINALIZERS_MAX`] and one more |
 
 use std::collections::BTreeMap;
 
@@ -28,12 +28,19 @@ const OWNER_KINDS: [&str; 4] = [
 /// Most owner references of an object that are kept. The controller and KubeVirt give an object two at most.
 const OWNERS_MAX: usize = 16;
 
+/// Most finalizers of an object that are written back as they were cached. Of an object with more, one more is kept, and the
+/// list is read before it is written: see [`writes`](crate::writes). The API server bounds each by 317 bytes.
+pub const FINALIZERS_MAX: usize = 16;
+
 /// Longest uid that is kept, in bytes: Kubernetes' have 36.
 const UID_MAX: usize = 64;
 
 /// Longest value of most annotations, in bytes: the longest that the controller writes or understands is the name of an
 /// object, with room for spaces.
 const VALUE_MAX: usize = 512;
+
+/// The finalizers that the controller asks about.
+const OWN_FINALIZERS: [&str; 2] = [names::FINALIZER, names::FINALIZER_IN_USE];
 
 /// Annotations with any text of a user, of which the controller reads the first [`TEXT_MAX`] characters.
 const REQUESTS: [&str; 3] = [
@@ -53,6 +60,12 @@ pub fn prune_except_finalizers(metadata: &mut ObjectMeta) {
     metadata.managed_fields = None;
     metadata.generate_name = None;
     metadata.self_link = None;
+    if let Some(finalizers) = &mut metadata.finalizers {
+        if finalizers.len() > FINALIZERS_MAX {
+            finalizers.sort_by_key(|name| !OWN_FINALIZERS.contains(&name.as_str()));
+        }
+        finalizers.truncate(FINALIZERS_MAX + 1);
+    }
     if let Some(labels) = &mut metadata.labels {
         labels.retain(|key, _| names::LABELS.contains(&key.as_str()));
     }
@@ -180,6 +193,18 @@ mod tests {
         let kept = pruned(json!({"annotations": {key: text}}), prune);
         let kept = kept["annotations"][key].as_str().unwrap();
         assert!(text.starts_with(kept) && kept.chars().count() >= TEXT_MAX);
+    }
+
+    #[test]
+    fn of_many_finalizers_those_of_the_controller_are_kept() {
+        let mut finalizers: Vec<_> = (0..1000).map(|it| format!("example.org/{it}")).collect();
+        let few = json!({"finalizers": &finalizers[..FINALIZERS_MAX]});
+        assert_eq!(pruned(few.clone(), prune_except_finalizers), few);
+        finalizers.push(names::FINALIZER.to_owned());
+        let kept = pruned(json!({"finalizers": finalizers}), prune_except_finalizers);
+        let kept = kept["finalizers"].as_array().unwrap().clone();
+        assert_eq!(kept.len(), FINALIZERS_MAX + 1);
+        assert!(kept.contains(&json!(names::FINALIZER)));
     }
 
     #[test]

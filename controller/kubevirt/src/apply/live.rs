@@ -129,7 +129,8 @@ fn next(list: ListMeta) -> Option<String> {
 async fn absent<K: kube::Resource<DynamicType = ()>>(api: &GuardedClient) -> Result<(), ApiError> {
     let crds: Api<CustomResourceDefinition> = Api::all(api.client());
     let crd = format!("{}.{}", K::plural(&()), K::group(&()));
-    match api.read(crds.get_opt(&crd)).await? {
+    // Decoded, the schema of a VirtualMachine takes many megabytes.
+    match api.read(crds.get_metadata_opt(&crd)).await? {
         None => Ok(()),
         Some(_) => Err(ApiError::StaleCache(format!(
             "the API server has {crd} and does not serve it yet"

@@ -1,6 +1,7 @@
 //! The reads and writes of `apply` at a scripted API server.
 
 mod adopted_claims;
+mod finalizers;
 mod pages;
 
 use std::convert::Infallible;
