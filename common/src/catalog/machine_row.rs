@@ -184,6 +184,20 @@ impl MachineRow {
         self
     }
 
+    /// The row with as many vCPUs and as much memory as before, until the status says what the guest has: else a block with
+    /// less would free the quota while the guest runs with all of it. Its disks are counted by the volumes that are kept.
+    #[must_use]
+    pub fn unless_reported(mut self, before: Option<&Self>) -> Self {
+        if let Some(before) = before.filter(|_| self.is_unreported) {
+            let storage = self.usage.storage;
+            self.usage = Usage {
+                storage,
+                ..self.usage.max(before.usage)
+            };
+        }
+        self
+    }
+
     /// The row with kept volumes on its libvirt host: of `volumes`, by disk, those whose disk the block lacks. They may
     /// come from a status in which they are volumes of disks still, because the controller has not seen the update yet.
     #[must_use]

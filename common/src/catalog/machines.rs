@@ -40,13 +40,10 @@ struct Namespace {
 }
 
 impl Machines {
-    /// Adds or replaces the row of a Machine. Returns its previous row. Until the status says what the guest has, as much
-    /// counts as before: else a block with less would free the quota while the guest runs with all of it.
-    pub fn insert(&mut self, machine: MachineName<'_>, mut row: MachineRow) -> Option<MachineRow> {
+    /// Adds or replaces the row of a Machine. Returns its previous row, which counts as [`MachineRow::unless_reported`] says.
+    pub fn insert(&mut self, machine: MachineName<'_>, row: MachineRow) -> Option<MachineRow> {
         let before = self.take(machine);
-        if let Some(before) = before.as_ref().filter(|_| row.is_unreported) {
-            row.usage = row.usage.max(before.usage);
-        }
+        let row = row.unless_reported(before.as_ref());
         let known = self.namespaces.get_key_value(machine.namespace);
         let key: Arc<str> = known.map_or_else(|| machine.namespace.into(), |(key, _)| key.clone());
         let name: Arc<str> = machine.name.into();

@@ -22,7 +22,8 @@ impl Usage {
         let cdroms = block.cdroms.iter().filter_map(|cdrom| cdrom.size);
         Self {
             cpu: block.counted_vcpus().into(),
-            memory: amount(block.memory.max_size),
+            // A running guest that is to have less may have more than the largest size of its block.
+            memory: amount(block.memory.max_size.max(block.memory.size)),
             storage: disks.chain(cdroms).map(amount).fold(0, u64::saturating_add),
         }
     }

@@ -17,6 +17,7 @@ use common::quantity::Bytes;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 
+use crate::conditions::ready;
 use crate::machine::{CachedMachine, Machine};
 use crate::objects::Meta;
 
@@ -56,13 +57,16 @@ fn row(machine: &Machine, cluster: &str) -> MachineRow {
     row.unwrap_or_default()
 }
 
-/// What the guest has in place of what the block says. `None`: the status is one of an earlier generation.
+/// What the guest has in place of what the block says. `None`: the status is one of an earlier generation, or nothing could
+/// be observed.
 fn pending(machine: &Machine) -> Option<impl Iterator<Item = (&str, &str)>> {
     let status = &machine.status;
     let observed = status.observed_generation;
     let changes = status.pending_changes.iter();
     let pending = changes.map(|change| (change.field.as_str(), change.current.as_str()));
-    (observed.is_none() || observed == machine.generation()).then_some(pending)
+    let is_unknown = ready(status).is_some_and(|(ready, _)| ready == "Unknown");
+    let is_current = observed.is_none() || observed == machine.generation();
+    (is_current && !is_unknown).then_some(pending)
 }
 
 /// The IP addresses that a status says are allocated, by name of the card.
@@ -103,7 +107,8 @@ impl AddressIndex {
         match event {
             Event::Init => inner.listing = Machines::default(),
             Event::InitApply(machine) => {
-                let row = row_of_cached(machine, cluster);
+                let before = inner.machines.get(key(machine));
+                let row = row_of_cached(machine, cluster).unless_reported(before);
                 inner.listing.insert(key(machine), row);
             }
             Event::InitDone => {

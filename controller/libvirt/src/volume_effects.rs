@@ -25,7 +25,7 @@ pub(crate) struct Removal {
     pub(crate) name: String,
     /// Key that libvirt reported when it was observed; `None`: it was not observed before the job.
     pub(crate) key: Option<String>,
-    /// Whether it was made for the Machine of the job: its name has the digits of the Machine's uid, or it is an image.
+    /// Whether it was made for the Machine of the job: its name begins with that of the Machine's domain, or it is an image.
     pub(crate) is_owned: bool,
     /// Whether it is deleted with its Machine: by its reclaim policy, or because it holds no data of a guest.
     pub(crate) is_deletable: bool,

@@ -50,6 +50,8 @@ struct Status {
     pending: Vec<(Box<str>, Box<str>)>,
     /// The generation that the status is about; `None`: there is no status yet.
     observed_generation: Option<i64>,
+    /// Whether nothing could be observed: the rest is as it was before.
+    is_unknown: bool,
 }
 
 impl Machine {
@@ -68,12 +70,13 @@ impl Machine {
     }
 
     /// What the guest has in place of what the block says: path in the block, value. `None`: the status is one of an earlier
-    /// generation.
+    /// generation, or nothing could be observed.
     pub(super) fn pending(&self) -> Option<impl Iterator<Item = (&str, &str)>> {
         let observed = self.status.observed_generation;
         let pending = self.status.pending.iter();
         let pending = pending.map(|(field, current)| (&**field, &**current));
-        (observed.is_none() || observed == self.metadata.generation).then_some(pending)
+        let is_current = observed.is_none() || observed == self.metadata.generation;
+        (is_current && !self.status.is_unknown).then_some(pending)
     }
 
     /// The IP addresses that the controller has allocated: network card, address.
@@ -144,5 +147,6 @@ fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Status, D::Error
             .collect(),
         pending: list("pendingChanges").filter_map(change).collect(),
         observed_generation: status.get("observedGeneration").and_then(Value::as_i64),
+        is_unknown: list("conditions").any(|it| it["type"] == "Ready" && it["status"] == "Unknown"),
     })
 }

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::Normalized;
+use super::{Normalized, NormalizedCpu, NormalizedMemory};
 
 impl Normalized {
     /// This block with the sizes and features that the running guest has in place of the pending ones. `pending`: path in the
@@ -18,12 +18,42 @@ impl Normalized {
                 "cpu.maxSockets" => set(&mut runs.cpu.max_sockets, current),
                 "memory.size" => set(&mut runs.memory.size, current),
                 "memory.maxSize" => set(&mut runs.memory.max_size, current),
+                // Which ones depends on the host.
+                "cpu.dedicated" if current.starts_with("CPUs ") => {
+                    runs.hardware.get_or_insert_default().dedicated_cpu = true;
+                }
                 "features.acpi" => set(&mut runs.features.acpi, current),
                 _ => {}
             }
         }
         runs
     }
+
+    /// The sizes in which a guest that runs with these differs from the block: path in the block, value of the guest, value of
+    /// the block.
+    pub fn other_sizes(
+        &self,
+        cpu: NormalizedCpu,
+        memory: NormalizedMemory,
+    ) -> Vec<(&'static str, String, String)> {
+        let of_guest = sizes(cpu, memory).into_iter();
+        let both = of_guest.zip(sizes(self.cpu, self.memory));
+        let differs = both.filter(|((_, current), (_, desired))| current != desired);
+        differs
+            .map(|((field, current), (_, desired))| (field, current, desired))
+            .collect()
+    }
+}
+
+fn sizes(cpu: NormalizedCpu, memory: NormalizedMemory) -> [(&'static str, String); 6] {
+    [
+        ("cpu.sockets", cpu.sockets.to_string()),
+        ("cpu.maxSockets", cpu.max_sockets.to_string()),
+        ("cpu.cores", cpu.cores.to_string()),
+        ("cpu.threads", cpu.threads.to_string()),
+        ("memory.size", memory.size.to_string()),
+        ("memory.maxSize", memory.max_size.to_string()),
+    ]
 }
 
 fn set<T: FromStr>(at: &mut T, text: &str) {

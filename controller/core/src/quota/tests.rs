@@ -260,6 +260,81 @@ fn a_guest_that_is_to_have_less_counts_with_what_it_has_until_it_was_restarted()
 }
 
 #[test]
+fn a_new_list_of_machines_does_not_forget_what_an_unreported_guest_has() {
+    let mut cluster = Cluster::new();
+    cluster.apply(shrunk(4, 1, 1, None));
+    let unreported = shrunk(1, 2, 1, None);
+    cluster.apply(unreported.clone());
+    for event in [
+        Event::Init,
+        Event::InitApply(unreported.clone()),
+        Event::InitDone,
+    ] {
+        cluster.event(&event);
+    }
+    assert_eq!(cluster.caches.address_index.usage_of(&unreported).cpu, 4);
+}
+
+#[test]
+fn nothing_is_given_back_while_the_guest_cannot_be_observed() {
+    let mut cluster = Cluster::new();
+    cluster.apply(shrunk(4, 1, 1, None));
+    let mut unknown = shrunk(1, 2, 2, None).decompress();
+    unknown.status.conditions = fixtures::ready("Unknown", "HostUnreachable").conditions;
+    let unknown: CachedMachine = unknown.into();
+    cluster.apply(unknown.clone());
+    assert_eq!(cluster.caches.address_index.usage_of(&unknown).cpu, 4);
+}
+
+/// A running Machine with this block and pending change.
+fn changing(block: &Normalized, field: &str, current: &str) -> CachedMachine {
+    let mut machine = stored("a", 9, block, &json!({"phase": "Running"})).decompress();
+    machine.status.pending_changes = vec![PendingChange {
+        field: field.to_owned(),
+        current: current.to_owned(),
+        desired: "less".to_owned(),
+        action: "Restart".to_owned(),
+    }];
+    machine.into()
+}
+
+#[test]
+fn memory_and_dedicated_cpus_count_as_the_guest_has_them() {
+    let mut cluster = Cluster::new();
+    let mut small = fixtures::block();
+    small.memory.size = Bytes::mib(512);
+    small.memory.max_size = Bytes::mib(512);
+    let machine = changing(&small, "memory.size", "64Gi");
+    cluster.apply(machine.clone());
+    let usage = |cluster: &Cluster| cluster.caches.address_index.usage_of(&machine);
+    assert_eq!(usage(&cluster).memory, 64 << 30);
+
+    let mut shared = fixtures::block();
+    shared.backend = Backend::Libvirt;
+    shared.cpu.max_sockets = 64;
+    let factor = shared.cpu.cores * shared.cpu.threads;
+    cluster.apply(changing(&shared, "cpu.dedicated", "CPUs 8-71"));
+    assert_eq!(usage(&cluster).cpu, u64::from(64 * factor));
+}
+
+#[test]
+fn a_disk_that_left_the_spec_counts_once_before_its_status_is_written() {
+    for backend in [Backend::Kubevirt, Backend::Libvirt] {
+        let mut cluster = Cluster::new();
+        let at = |has_data: bool, generation: i64| {
+            let mut machine = with_disks(backend, has_data).decompress();
+            machine.metadata.generation = Some(generation);
+            machine.status.observed_generation = Some(1);
+            CachedMachine::from(machine)
+        };
+        cluster.apply(at(true, 1));
+        cluster.apply(at(false, 2));
+        let usage = cluster.caches.address_index.usage_of(&at(false, 2));
+        assert_eq!(usage.storage, 20 << 30, "{backend:?}");
+    }
+}
+
+#[test]
 fn a_finalizer_that_a_user_can_write_is_no_sign_that_a_machine_has_started() {
     let mut cluster = Cluster::new();
     for (name, second) in [("old", 1), ("young", 2)] {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use common::api::choice::{Backend, Choice as _, WatchdogAction};
+use common::api::normalized::{Normalized, NormalizedMemory};
 use common::api::status::PendingChange;
 use common::labels_text;
 use common::names;
@@ -92,6 +93,33 @@ pub(super) fn pending(machine: &str, guest: &Guest<'_>, desired: &Template) -> V
     list.extend(secrets(instance, desired));
     list.extend(started_with(instance, desired));
     list
+}
+
+/// The sizes that the guest has in place of those of the block.
+pub(super) fn other_sizes(
+    machine: &str,
+    guest: &Guest<'_>,
+    block: &Normalized,
+) -> Vec<PendingChange> {
+    let runs = running(machine, guest.instance, guest.pod, &guest.instance.spec);
+    let memory = &runs.domain.memory;
+    let bytes = |text: &str| text.parse::<Bytes>().ok();
+    let size = bytes(&memory.guest).unwrap_or(block.memory.size);
+    let most = memory.max_guest.as_deref().and_then(bytes);
+    let memory = NormalizedMemory {
+        size,
+        max_size: most.unwrap_or(size),
+    };
+    let sizes = block.other_sizes(runs.domain.cpu.topology(), memory);
+    let change = |(field, current, desired): (&str, String, String)| PendingChange {
+        field: field.to_owned(),
+        current,
+        desired,
+        action: pending_action(Backend::Kubevirt, field, false)
+            .as_str()
+            .to_owned(),
+    };
+    sizes.into_iter().map(change).collect()
 }
 
 /// Whether KubeVirt gives the guest its desired memory without a restart; `None`: the instance has no maximum, or one that

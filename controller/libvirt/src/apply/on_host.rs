@@ -16,6 +16,7 @@ use crate::existing_disks::check_free;
 use crate::guard::Guard;
 use crate::images::check::{check_image, check_medium};
 use crate::images::names::{base_of, is_attempt, is_attempt_of, marker, marker_xml};
+use crate::parts::pool_type_fault;
 use crate::plan::action::{Action, DisplayPassword, GrownVolume, SeedContent};
 use crate::plan::disks::uses;
 use crate::pool_space::StorageFactor;
@@ -311,6 +312,9 @@ fn create_seed(
     current: Option<&str>,
     content: &SeedContent,
 ) -> Result<()> {
+    if let Some(why) = pool_type_fault(&host.pools()?, pool) {
+        return Err(AccessError::Refused(why));
+    }
     remove_old_seeds(host, job, pool, current)?;
     check_new(host, &job.guard, pool, name)?;
     let length = u64::try_from(content.0.len()).unwrap_or(u64::MAX);

@@ -24,9 +24,12 @@ const PAUSE_MAX: Duration = Duration::from_mins(15);
 pub(crate) const FETCHES_MAX: usize = 4;
 /// Most failures that are remembered for a host, so that a user who names thousands of URLs does not fill the memory.
 const FAILURES_MAX: usize = 256;
-/// How long nothing is begun for what waits until nothing is under way, and how long no such hold follows. In this time
-/// what waits asks at least once: two minutes are the longest pause between two passes of a Machine.
+/// How long nothing is begun at first for what waits until nothing is under way. In this time what waits asks at least once:
+/// two minutes are the longest pause between two passes of a Machine.
 const HOLD: Duration = Duration::from_mins(3);
+/// Longest hold. Each one that follows on another is twice as long, so that copies of some minutes come to an end in one of
+/// them, however they overlap; a copy that takes longer than this keeps volumes from being deleted.
+const HOLD_MAX: Duration = Duration::from_hours(1);
 /// After this time a namespace that no longer asks leaves the queue: its Machines ask every few seconds while they wait.
 const QUEUE_LIMIT: Duration = Duration::from_secs(30);
 
@@ -57,13 +60,22 @@ pub(crate) enum ImageState {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fetches(Arc<Mutex<Inner>>);
 
+/// A time in which no copy is begun, and after which copies are begun for as long.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    until: Instant,
+    length: Duration,
+}
+
 #[derive(Debug, Default)]
 struct Inner {
     images: HashMap<FetchKey, Image>,
     /// Namespaces that wait for a fetch, the longest first, with the time when they last asked.
     queue: VecDeque<(String, Instant)>,
-    /// Until when nothing is begun, or was not begun by the last hold.
-    held_until: Option<Instant>,
+    /// The last time in which nothing was begun, or is.
+    hold: Option<Hold>,
+    /// When a fetch ended last.
+    ended: Option<Instant>,
 }
 
 /// What a fetch is identified by. Machines that name the same private image with different Secrets do not wait for each
@@ -265,13 +277,21 @@ impl Fetches {
 
     /// Begins nothing for a while, so that what is under way comes to an end. Otherwise the copies of many namespaces, one after
     /// the other, would leave no moment in which a pool can be read, and no volume could be deleted. A hold is not
-    /// extended, and the next one begins only after the images that waited could begin: a copy of hours and one deletion
+    /// extended, and the next one begins only after the images that waited had as much time: a copy of hours and one deletion
     /// would stop the images of all namespaces for as long.
     pub(crate) fn hold(&self, now: Instant) {
-        let held_until = &mut self.lock().held_until;
-        if held_until.is_none_or(|until| now >= until + HOLD) {
-            *held_until = Some(now + HOLD);
-        }
+        let hold = &mut self.lock().hold;
+        let length = match *hold {
+            // It is under way, or the images of others have their time.
+            Some(last) if now < last.until + last.length => return,
+            // What waits has not had its moment yet.
+            Some(last) if now < last.until + last.length + HOLD => (last.length * 2).min(HOLD_MAX),
+            _ => HOLD,
+        };
+        *hold = Some(Hold {
+            until: now + length,
+            length,
+        });
     }
 
     /// The Machines that asked for an image while it was fetched: namespace and name.
@@ -289,6 +309,7 @@ impl Fetches {
         let Some(mut found) = inner.images.remove(key) else {
             return;
         };
+        inner.ended = Some(now);
         let Err(why) = outcome else { return };
         let before = found.failure.take();
         let pause = before.map_or(PAUSE_MIN, |before| (before.pause * 2).min(PAUSE_MAX));
@@ -322,7 +343,14 @@ impl Inner {
         });
         let first = self.queue.iter().find(|(waiting, _)| is_free(waiting));
         let is_first = first.is_none_or(|(waiting, _)| waiting == namespace);
-        let is_held = self.held_until.is_some_and(|until| now < until);
+        // Once nothing is under way, what waits has one more chance to ask.
+        let is_needed = |hold: Hold| {
+            let since = self.ended.max(hold.until.checked_sub(hold.length));
+            !running.is_empty() || since.is_some_and(|since| now < since + HOLD)
+        };
+        let is_held = self
+            .hold
+            .is_some_and(|hold| now < hold.until && is_needed(hold));
         if is_free(namespace) && is_first && !is_held {
             self.queue.retain(|(waiting, _)| waiting != namespace);
             return true;

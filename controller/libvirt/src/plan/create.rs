@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use common::api::normalized::Normalized;
 use common::api::status::MachineStatus;
-use common::render::libvirt::{Domain, DomainMetadata, VolumeRecord};
+use common::render::libvirt::{Difference, Domain, DomainMetadata, VolumeRecord};
 use controller_core::addresses::address_conflict;
 use controller_core::conditions::{Fault, Outcome};
 use controller_core::machine::Machine;
@@ -189,9 +189,12 @@ fn on<'a>(
     steps.actions.extend(writes_seed);
     let is_refused = refusal.is_some_and(|refusal| refusal.subject == Subject::Guest);
     let running = guest.and_then(|guest| guest.running.as_ref());
-    if let Some((desired, running)) = desired.as_ref().zip(running) {
-        findings.changes = desired.differences_from(running);
-    }
+    findings.changes = match (&desired, running) {
+        (Some(desired), Some(running)) => desired.differences_from(running),
+        // What the guest has of the quota counts also while nothing can be defined.
+        (None, Some(running)) => other_sizes(block, running),
+        (_, None) => vec![],
+    };
     let screen = findings.add_display(display(machine, block, view, &observed.password));
     let defines = desired.is_some() && !is_refused && observed.hold.is_none();
     let releases = releases(machine, block, view, &observed.kept_of_former, defines);
@@ -246,6 +249,18 @@ fn on<'a>(
         findings,
         (steps, scope),
     )
+}
+
+/// The sizes that a running guest has in place of those of the block.
+fn other_sizes(block: &Normalized, running: &Domain) -> Vec<Difference> {
+    let sizes = block.other_sizes(running.cpu, running.memory).into_iter();
+    let differences = sizes.map(|(field, current, desired)| Difference {
+        field: field.to_owned(),
+        current,
+        desired,
+        live: None,
+    });
+    differences.collect()
 }
 
 impl Findings<'_> {

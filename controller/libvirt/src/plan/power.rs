@@ -254,6 +254,9 @@ impl Switch<'_> {
         power.actions.extend(begins);
         // The guest may still run, as one does that ignores the first request.
         if self.on && !self.may_restart {
+            // The request begins anew afterwards: its grace period does not pass while nobody asks the guest.
+            let is_begun = kind == Some(IntentKind::Restart) && self.new_request.is_some();
+            power.actions.extend(is_begun.then(|| self.record(None)));
             power.restarting = Restarting::Waits;
             return power;
         }

@@ -21,7 +21,7 @@ use self::mirrored::mirrored;
 use super::action::Action;
 use super::guest_size;
 use super::observed::Observed;
-use super::pending::{Guest, pending};
+use super::pending::{Guest, other_sizes, pending};
 use crate::objects::find_condition;
 use controller_core::conditions::{Conditions, agent_connected, network, normalized};
 use controller_core::machine::Machine;
@@ -115,12 +115,8 @@ fn pending_changes(
     observed: &Observed,
 ) -> Vec<PendingChange> {
     let runs = |block: &&Normalized| block.power_state == PowerState::Running;
-    let (Some(vm), Some(guest), Some(desired), Some(block)) = (
-        live.vm,
-        live.guest(),
-        &inputs.desired,
-        inputs.block.filter(runs),
-    ) else {
+    let (Some(vm), Some(guest), Some(block)) = (live.vm, live.guest(), inputs.block.filter(runs))
+    else {
         return Vec::new();
     };
     let settings = observed.settings.as_ref();
@@ -129,6 +125,10 @@ fn pending_changes(
         pod: live.pod,
         refuses: find_condition(&vm.status.conditions, "RestartRequired", "True").is_some(),
         plugs_disks: settings.and_then(|it| it.offers(&DECLARATIVE_HOTPLUG)) == Some(true),
+    };
+    // What the guest has of the quota counts also while the VirtualMachine cannot be changed.
+    let Some(desired) = &inputs.desired else {
+        return other_sizes(vm.name(), &guest, block);
     };
     let mut changes = pending(vm.name(), &guest, desired);
     changes.extend(guest_size::pending(vm.name(), block, observed));

@@ -178,6 +178,16 @@ fn a_secret_that_cannot_be_read_delays_only_what_is_rendered_from_it() {
 }
 
 #[test]
+fn the_sizes_of_the_guest_are_pending_also_while_its_secret_cannot_be_read() {
+    let (mut environment, key) = running("mine");
+    environment.write_secret(&key, "second");
+    environment.secrets_error = Some("secrets \"mine\" is forbidden".into());
+    edit(&mut environment, |block| block.cpu.cores = 8);
+    environment.settle();
+    assert_eq!(pending(&environment), ["cpu.cores"]);
+}
+
+#[test]
 fn a_machine_whose_secrets_cannot_be_read_can_be_deleted() {
     let (mut environment, key) = running("mine");
     environment.write_secret(&key, "second");

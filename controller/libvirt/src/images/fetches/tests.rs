@@ -212,6 +212,47 @@ fn what_waits_for_a_copy_of_hours_does_not_stop_the_images_of_others() {
             begun.push(minute);
         }
     }
-    assert_eq!(begun[..7], [3, 4, 5, 9, 10, 11, 15]);
-    assert_eq!(begun.len(), 30, "half of the time");
+    // Holds of 3, 6, 12 and 24 minutes, and pauses as long as each.
+    let expected: Vec<_> = (3..6).chain(12..18).chain(30..42).collect();
+    assert_eq!(begun, expected);
+}
+
+/// The copies of four namespaces take half an hour each and begin one after the other; a deletion asks every minute.
+#[test]
+fn copies_that_overlap_for_ever_leave_a_moment_for_a_deletion_and_begin_again_after_it() {
+    let fetches = Fetches::default();
+    let start = Instant::now();
+    let mut ends: [Option<u64>; FETCHES_MAX] = [None; FETCHES_MAX];
+    let mut free = None;
+    for minute in 0..300 {
+        let now = start + Duration::from_mins(minute);
+        for (slot, end) in ends.iter_mut().enumerate() {
+            let image = format!("image-{slot}");
+            if *end == Some(minute) {
+                fetches.end(&key(&image), Ok(()), now);
+                *end = None;
+            }
+        }
+        if minute >= 30 && free.is_none() {
+            if ends.iter().all(Option::is_none) {
+                free = Some(minute);
+            } else {
+                fetches.hold(now);
+            }
+        }
+        for (slot, end) in (0..).zip(&mut ends) {
+            let (image, namespace) = (format!("image-{slot}"), format!("of-{slot}"));
+            let is_its_time = end.is_none() && minute >= 7 * slot;
+            if is_its_time && fetches.begin(&request(&image, &namespace), now).is_some() {
+                *end = Some(minute + 30);
+            }
+        }
+        if let Some(free) = free.filter(|free| minute == free + 3) {
+            assert!(
+                ends.iter().any(Option::is_some),
+                "nothing began after minute {free}"
+            );
+        }
+    }
+    assert!(free.is_some());
 }

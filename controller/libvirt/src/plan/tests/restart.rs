@@ -210,3 +210,40 @@ fn a_guest_that_ignores_a_restart_is_not_switched_off_while_it_could_not_be_star
     env.settle();
     assert_eq!(state(&env), Some(State::ShutOff));
 }
+
+#[test]
+fn a_restart_that_waited_asks_the_guest_again_before_it_switches_it_off() {
+    let mut env = Environment::new(block());
+    env.host.state().guest.acpi = false;
+    env.settle();
+    request_restart(&mut env);
+    env.pass();
+    has_missing_medium(&mut env);
+    for _ in 0..30 {
+        env.pass();
+    }
+    let asked = times(&env, "shutdown");
+    env.edit(|block| block.cdroms.clear());
+    while times(&env, "shutdown") == asked {
+        assert_eq!(times(&env, "destroy"), 0);
+        env.pass();
+    }
+    env.settle();
+    assert_eq!((times(&env, "destroy"), times(&env, "start")), (1, 2));
+}
+
+#[test]
+fn the_sizes_of_the_guest_are_pending_also_while_nothing_can_be_defined() {
+    let mut env = Environment::new(block());
+    env.edit(|block| block.cpu.cores = 4);
+    env.settle();
+    has_missing_medium(&mut env);
+    env.edit(|block| block.cpu.cores = 1);
+    env.settle();
+    let status = &env.machine().status;
+    let pending = status.pending_changes.iter();
+    let pending: Vec<_> = pending
+        .map(|it| (&*it.field, &*it.current, &*it.desired, &*it.action))
+        .collect();
+    assert_eq!(pending, [("cpu.cores", "4", "1", "Restart")]);
+}

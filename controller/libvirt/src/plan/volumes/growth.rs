@@ -44,7 +44,8 @@ impl Volumes {
             "disk '{}' grows from {from} to {}{when}",
             disk.name, disk.size
         ));
-        if waits {
+        // A volume is grown for a domain: without one it may be somebody else's to grow.
+        if waits || view.guest.is_none() {
             return;
         }
         let volume = GrownVolume {
