@@ -78,8 +78,9 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
     let uuid = *uuid;
     guard.check()?;
     if let Some(effect) = action.effect().filter(|it| ON_DOMAIN.contains(it)) {
-        let defines = matches!(action, Action::Define(_));
-        check_domain(host, guard, effect, &job.owner, defines)?;
+        // A volume grows also before the domain is defined, while another one is still made.
+        let may_be_absent = matches!(action, Action::Define(_) | Action::GrowVolume(_));
+        check_domain(host, guard, effect, &job.owner, may_be_absent)?;
         check_exclusive(host, job, &action)?;
     }
     match action {

@@ -153,6 +153,23 @@ fn a_volume_does_not_grow_below_a_guest_that_was_started_with_it() {
 }
 
 #[test]
+fn a_volume_grows_also_while_its_domain_is_not_defined_yet() {
+    let mut env = Environment::new(block());
+    env.settle();
+    env.power(PowerState::Stopped);
+    env.settle();
+    env.edit(|block| block.disks[0].size = Bytes::mib(40 * 1024));
+    let plan = env.plan().unwrap();
+    let mut actions = plan.actions.into_iter();
+    let growth = actions.find(|it| matches!(it, Action::GrowVolume(_)));
+    let mut host = env.connection().unwrap();
+    host.undefine(domain_uuid(UID), FirmwareState::Keep)
+        .unwrap();
+    act(&mut *host, &job(env.guard()), growth.unwrap()).unwrap();
+    assert_eq!(times(&env, "resize_volume"), 1);
+}
+
+#[test]
 fn a_guest_is_neither_defined_nor_started_nor_stopped_while_its_machine_is_bound_elsewhere() {
     let mut env = Environment::new(block());
     env.settle();

@@ -44,8 +44,7 @@ impl Volumes {
             "disk '{}' grows from {from} to {}{when}",
             disk.name, disk.size
         ));
-        // A volume is grown for a domain: without one it may be somebody else's to grow.
-        if waits || view.guest.is_none() {
+        if waits {
             return;
         }
         let volume = GrownVolume {
