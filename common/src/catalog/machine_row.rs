@@ -33,6 +33,12 @@ pub struct Card {
     pub backend: Backend,
 }
 
+/// Whether the status of a Machine of this generation says what its guest has: `observed` is the generation that it is about,
+/// and `is_unknown` whether nothing could be observed. Without a status there is no guest.
+pub fn says_what_runs(generation: Option<i64>, observed: Option<i64>, is_unknown: bool) -> bool {
+    (observed.is_none() || observed == generation) && !is_unknown
+}
+
 /// A network card of another Machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherCard {
@@ -167,7 +173,7 @@ impl MachineRow {
 
     /// The row of a Machine whose guest still has other values than the block: of each resource the larger amount counts,
     /// because a running guest gives back nothing before its restart. `pending` is that of
-    /// [`Normalized::running`]; `None`: the status is older than the block, so that it does not say.
+    /// [`Normalized::running`]; `None`: the status does not say, see [`says_what_runs`].
     #[must_use]
     pub fn running<'p, P>(mut self, block: &Normalized, pending: Option<P>) -> Self
     where

@@ -48,7 +48,7 @@ pub use self::kubevirt::{
 };
 pub use self::kubevirt_needs::{KubevirtNeeds, KubevirtSetting};
 pub(crate) use self::machine_row::volume_key;
-pub use self::machine_row::{Card, ClaimUser, MachineName, MachineRow, OtherCard};
+pub use self::machine_row::{Card, ClaimUser, MachineName, MachineRow, OtherCard, says_what_runs};
 pub use self::machines::Machines;
 pub use self::nodes::{NodeNeed, NodeRow};
 pub use self::policies::{Bridge, Labels, Limits, Policy, Quota, policies_of, vlan_range};

@@ -12,7 +12,9 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use common::api::status::MachineStatus;
-use common::catalog::{ClaimUser, MachineName, MachineRow, Machines, Usage, amount};
+use common::catalog::{
+    ClaimUser, MachineName, MachineRow, Machines, Usage, amount, says_what_runs,
+};
 use common::quantity::Bytes;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
@@ -57,16 +59,13 @@ fn row(machine: &Machine, cluster: &str) -> MachineRow {
     row.unwrap_or_default()
 }
 
-/// What the guest has in place of what the block says. `None`: the status is one of an earlier generation, or nothing could
-/// be observed.
+/// What the guest has in place of what the block says; `None`: the status does not say.
 fn pending(machine: &Machine) -> Option<impl Iterator<Item = (&str, &str)>> {
     let status = &machine.status;
-    let observed = status.observed_generation;
     let changes = status.pending_changes.iter();
     let pending = changes.map(|change| (change.field.as_str(), change.current.as_str()));
     let is_unknown = ready(status).is_some_and(|(ready, _)| ready == "Unknown");
-    let is_current = observed.is_none() || observed == machine.generation();
-    (is_current && !is_unknown).then_some(pending)
+    says_what_runs(machine.generation(), status.observed_generation, is_unknown).then_some(pending)
 }
 
 /// The IP addresses that a status says are allocated, by name of the card.

@@ -24,7 +24,7 @@ use crate::caches::Caches;
 use crate::client::{ApiError, GuardedClient, Remedy};
 use crate::events::Events;
 use crate::objects::{Meta, Network};
-use crate::writes::{add_finalizer_to, remove_finalizer_from};
+use crate::writes::set_finalizer;
 
 /// Changes of a namespace within this time are one check: creating a fleet costs at most four checks a second.
 const DEBOUNCE: Duration = Duration::from_millis(250);
@@ -266,9 +266,9 @@ impl FinalizerController {
             Decision::AddFinalizer | Decision::RemoveFinalizer if done.patched == version => {
                 return Ok(());
             }
-            Decision::AddFinalizer => add_finalizer_to(api, network, names::FINALIZER_IN_USE).await,
-            Decision::RemoveFinalizer => {
-                remove_finalizer_from(api, network, names::FINALIZER_IN_USE).await
+            Decision::AddFinalizer | Decision::RemoveFinalizer => {
+                let is_wanted = matches!(decision, Decision::AddFinalizer);
+                set_finalizer(api, network, names::FINALIZER_IN_USE, is_wanted).await
             }
         };
         match patched {

@@ -13,8 +13,8 @@ pub enum Effect {
     DeleteVolume,
     /// A volume is filled, by an upload or as a copy.
     FillVolume,
-    /// A volume of a Machine is made larger. The guest that runs with it is told by its own host; on any other it would lose
-    /// the header that it writes.
+    /// A volume of a Machine is made larger. The QEMU that runs the guest has to do it: another program would write the header
+    /// of the image at the same time.
     Grow,
     /// A fetched image, or the remains of a failed fetch or import, is removed.
     RemoveImage,

@@ -86,32 +86,26 @@ async fn put_status(
     Ok(Written::of(&api.write(call).await?))
 }
 
-/// Adds a finalizer to the object as it was observed; returns the object after it.
-pub async fn add_finalizer_to<K>(
+/// Adds a finalizer to the object as it was observed, or removes it; returns the object after it. A merge patch replaces the
+/// whole list; the resourceVersion makes it fail if the object was changed since.
+pub async fn set_finalizer<K>(
     api: &GuardedClient,
     object: &impl Meta,
     finalizer: &str,
-) -> Result<K, ApiError>
-where
-    K: Meta<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
-{
-    let mut finalizers = finalizers_of::<K>(api, object).await?;
-    finalizers.push(finalizer.to_owned());
-    put_finalizers(api, object, &finalizers).await
-}
-
-/// Removes a finalizer from the object as it was observed; returns the object after it.
-pub async fn remove_finalizer_from<K>(
-    api: &GuardedClient,
-    object: &impl Meta,
-    finalizer: &str,
+    is_wanted: bool,
 ) -> Result<K, ApiError>
 where
     K: Meta<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
 {
     let mut finalizers = finalizers_of::<K>(api, object).await?;
     finalizers.retain(|name| name != finalizer);
-    put_finalizers(api, object, &finalizers).await
+    finalizers.extend(is_wanted.then(|| finalizer.to_owned()));
+    let body = json!({"metadata": {
+        "uid": object.uid(),
+        "resourceVersion": object.meta().resource_version,
+        "finalizers": finalizers,
+    }});
+    merge(api, object.namespace(), object.name(), &body).await
 }
 
 /// All finalizers of an object. Those of one that has more than are cached are read.
@@ -131,23 +125,6 @@ where
     Ok(finalizers.flatten().collect())
 }
 
-/// A merge patch replaces the whole list; the resourceVersion makes it fail if the object was changed since.
-async fn put_finalizers<K>(
-    api: &GuardedClient,
-    object: &impl Meta,
-    finalizers: &[String],
-) -> Result<K, ApiError>
-where
-    K: Meta<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
-{
-    let body = json!({"metadata": {
-        "uid": object.uid(),
-        "resourceVersion": object.meta().resource_version,
-        "finalizers": finalizers,
-    }});
-    merge(api, object.namespace(), object.name(), &body).await
-}
-
 /// Sends a merge patch; returns the object after it.
 pub async fn merge<K>(
     api: &GuardedClient,
@@ -158,13 +135,25 @@ pub async fn merge<K>(
 where
     K: Meta<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
 {
+    patch(api, namespace, name, &Patch::Merge(body)).await
+}
+
+/// Sends a patch; returns the object after it.
+pub async fn patch<K>(
+    api: &GuardedClient,
+    namespace: &str,
+    name: &str,
+    body: &Patch<&serde_json::Value>,
+) -> Result<K, ApiError>
+where
+    K: Meta<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+{
     let params = PatchParams {
         field_manager: Some(names::FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
     let objects: Api<K> = Api::namespaced(api.client(), namespace);
-    let body = Patch::Merge(body);
-    api.write(objects.patch(name, &params, &body)).await
+    api.write(objects.patch(name, &params, body)).await
 }
 
 /// Removes an annotation from a Machine as it was observed: a value that was written since is kept.
@@ -184,7 +173,7 @@ pub async fn remove_annotation(
 
 /// Adds the controller's finalizer to a Machine.
 pub async fn add_finalizer(api: &GuardedClient, machine: &Machine) -> Result<Written, ApiError> {
-    let patched: CachedMachine = add_finalizer_to(api, machine, names::FINALIZER).await?;
+    let patched: CachedMachine = set_finalizer(api, machine, names::FINALIZER, true).await?;
     Ok(Written::of(&patched))
 }
 
@@ -193,7 +182,7 @@ pub async fn remove_finalizer(
     api: &GuardedClient,
     machine: &Machine,
 ) -> Result<Option<Written>, ApiError> {
-    match remove_finalizer_from::<CachedMachine>(api, machine, names::FINALIZER).await {
+    match set_finalizer::<CachedMachine>(api, machine, names::FINALIZER, false).await {
         Ok(patched) => Ok(Some(Written::of(&patched))),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use common::api::normalized::Normalized;
 use common::bounds::GUEST_ADDRESSES_MAX;
-use common::catalog::{MachineRow, Usage, amount};
+use common::catalog::{MachineRow, Usage, amount, says_what_runs};
 use common::quantity::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -69,14 +69,14 @@ impl Machine {
         volumes.map(|(disk, size)| (&**disk, *size))
     }
 
-    /// What the guest has in place of what the block says: path in the block, value. `None`: the status is one of an earlier
-    /// generation, or nothing could be observed.
+    /// What the guest has in place of what the block says: path in the block, value. `None`: the status does not
+    /// say.
     pub(super) fn pending(&self) -> Option<impl Iterator<Item = (&str, &str)>> {
-        let observed = self.status.observed_generation;
-        let pending = self.status.pending.iter();
+        let status = &self.status;
+        let (observed, is_unknown) = (status.observed_generation, status.is_unknown);
+        let pending = status.pending.iter();
         let pending = pending.map(|(field, current)| (&**field, &**current));
-        let is_current = observed.is_none() || observed == self.metadata.generation;
-        (is_current && !self.status.is_unknown).then_some(pending)
+        says_what_runs(self.metadata.generation, observed, is_unknown).then_some(pending)
     }
 
     /// The IP addresses that the controller has allocated: network card, address.

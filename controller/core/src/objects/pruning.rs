@@ -1,7 +1,7 @@
 //! Drops the metadata that the controller never reads, before an object is cached.
 //!
-//! Whoever may write an object in a namespace can fill its metadata to the 1.5 MiB that etcd stores of one object. So
-//! every part that is kept has a bound, and a few hundred such objects do not fill the memory of the controller.
+//! Metadata of an object may take 1.5 MiB, the most that etcd stores of one object, and each user of a namespace can write
+//! such objects. So every part that is kept has a bound, and some hundred of them do not use up the controller's memory.
 //!
 //! | part | kept |
 //! |---|---|

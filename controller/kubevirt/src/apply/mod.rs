@@ -17,7 +17,6 @@ pub(crate) mod live;
 mod preconditions;
 mod restored;
 mod secret;
-mod state;
 #[cfg(test)]
 mod tests;
 mod update;
@@ -46,7 +45,7 @@ use controller_core::machine::Machine;
 use controller_core::migration;
 use controller_core::objects::{Meta, Secret};
 use controller_core::reset;
-use controller_core::writes::{Written, merge, remove_annotation};
+use controller_core::writes::{Written, merge, patch, remove_annotation};
 
 /// Carries out one action after checking its preconditions. Returns what it wrote.
 pub(crate) async fn apply(
@@ -138,7 +137,15 @@ async fn carry_out(
             let annotation = names::ANNOTATION_DISCARD_STATE;
             Ok(Some(remove_annotation(api, machine, annotation).await?))
         }
-        Action::KeepState(claim) => Ok(Some(state::keep(api, machine, claim).await?)),
+        Action::KeepState(claim) => {
+            let exact = claim.exact();
+            let mut body = claim.patch();
+            body["metadata"]["uid"] = json!(exact.uid());
+            body["metadata"]["resourceVersion"] = json!(exact.version());
+            let body = Patch::Strategic(&body);
+            let kept: Claim = patch(api, machine.namespace(), exact.name(), &body).await?;
+            Ok(Some(Written::of(&kept)))
+        }
         Action::ConfirmGuestGone => apply.confirm_guest_gone().await.map(|()| None),
     }
 }

@@ -135,8 +135,8 @@ fn a_volume_that_was_made_anew_since_it_was_observed_is_not_deleted() {
     assert_eq!(volumes(&env), before);
 }
 
-#[test]
-fn a_volume_does_not_grow_below_a_guest_that_was_started_with_it() {
+/// A guest that is off, and the planned growth of its volume.
+fn planned_growth() -> (Environment, Action) {
     let mut env = Environment::new(block());
     env.settle();
     env.power(PowerState::Stopped);
@@ -145,27 +145,26 @@ fn a_volume_does_not_grow_below_a_guest_that_was_started_with_it() {
     let plan = env.plan().unwrap();
     let mut actions = plan.actions.into_iter();
     let growth = actions.find(|it| matches!(it, Action::GrowVolume(_)));
+    (env, growth.unwrap())
+}
+
+#[test]
+fn a_volume_does_not_grow_below_a_guest_that_was_started_with_it() {
+    let (env, growth) = planned_growth();
     let mut host = env.connection().unwrap();
     host.start(domain_uuid(UID), false).unwrap();
-    let error = act(&mut *host, &job(env.guard()), growth.unwrap()).unwrap_err();
+    let error = act(&mut *host, &job(env.guard()), growth).unwrap_err();
     assert_eq!(error.kind(), "Changed");
     assert_eq!(times(&env, "resize_volume"), 0);
 }
 
 #[test]
 fn a_volume_grows_also_while_its_domain_is_not_defined_yet() {
-    let mut env = Environment::new(block());
-    env.settle();
-    env.power(PowerState::Stopped);
-    env.settle();
-    env.edit(|block| block.disks[0].size = Bytes::mib(40 * 1024));
-    let plan = env.plan().unwrap();
-    let mut actions = plan.actions.into_iter();
-    let growth = actions.find(|it| matches!(it, Action::GrowVolume(_)));
+    let (env, growth) = planned_growth();
     let mut host = env.connection().unwrap();
     host.undefine(domain_uuid(UID), FirmwareState::Keep)
         .unwrap();
-    act(&mut *host, &job(env.guard()), growth.unwrap()).unwrap();
+    act(&mut *host, &job(env.guard()), growth).unwrap();
     assert_eq!(times(&env, "resize_volume"), 1);
 }
 

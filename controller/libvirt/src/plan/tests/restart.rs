@@ -193,8 +193,8 @@ fn after_a_refusal_only_a_desired_stop_goes_on_or_a_restart_that_needs_nothing_o
     }
 }
 
-#[test]
-fn a_guest_that_ignores_a_restart_is_not_switched_off_while_it_could_not_be_started_again() {
+/// A guest has ignored the first request of a restart, which has waited for a medium since, for longer than the grace period.
+fn waiting_restart() -> Environment {
     let mut env = Environment::new(block());
     env.host.state().guest.acpi = false;
     env.settle();
@@ -204,6 +204,12 @@ fn a_guest_that_ignores_a_restart_is_not_switched_off_while_it_could_not_be_star
     for _ in 0..30 {
         env.pass();
     }
+    env
+}
+
+#[test]
+fn a_guest_that_ignores_a_restart_is_not_switched_off_while_it_could_not_be_started_again() {
+    let mut env = waiting_restart();
     assert_eq!(state(&env), Some(State::Running));
     // A stop that is desired does not wait.
     env.power(PowerState::Stopped);
@@ -213,15 +219,7 @@ fn a_guest_that_ignores_a_restart_is_not_switched_off_while_it_could_not_be_star
 
 #[test]
 fn a_restart_that_waited_asks_the_guest_again_before_it_switches_it_off() {
-    let mut env = Environment::new(block());
-    env.host.state().guest.acpi = false;
-    env.settle();
-    request_restart(&mut env);
-    env.pass();
-    has_missing_medium(&mut env);
-    for _ in 0..30 {
-        env.pass();
-    }
+    let mut env = waiting_restart();
     let asked = times(&env, "shutdown");
     env.edit(|block| block.cdroms.clear());
     while times(&env, "shutdown") == asked {
