@@ -10,13 +10,11 @@ use serde_json::Value;
 use crate::api::normalized::{AnyDisk, Normalized};
 use crate::bounds::LABEL_KEY_MAX;
 use crate::json::Json;
-use crate::rules;
+use crate::rules::{self, BLOCK};
 use crate::violation::{Findings, Violation};
 use crate::words::cut;
 
-/// Path of the block.
-pub(super) const BLOCK: &str = "spec.normalized";
-/// Path of its version.
+/// Path of the version of the block.
 pub(super) const VERSION: &str = "spec.normalized.version";
 /// Longest summary in characters. With the text around it the warning has 120, the length that
 /// Kubernetes recommends.
@@ -165,7 +163,7 @@ fn source_of(block_path: &str) -> String {
         .collect();
     let field = match first.as_str() {
         "cpu" | "memory" => return format!("spec.resources.{rest}"),
-        "annotationKeys" => return "metadata.annotations".to_owned(),
+        "annotationKeys" => return "annotations.allow of a MachinePolicy".to_owned(),
         "machineType" => "domain.machine.type",
         "firmware" => "domain.firmware.bootloader",
         "tpm" => "domain.devices.tpm",
@@ -178,11 +176,15 @@ fn source_of(block_path: &str) -> String {
             };
             return field.to_owned();
         }
+        "existingDisks" => "disks",
         "overrides" => "backendOverrides.kubevirt",
         "timezone" => "domain.clock.timezone",
         "features" => return format!("spec.domain.{rest}"),
         known @ ("template"
         | "backend"
+        | "os"
+        | "console"
+        | "display"
         | "powerState"
         | "guestShutdownStops"
         | "deletionProtection"

@@ -8,7 +8,7 @@ use crate::words::counted;
 use super::rule::{Check, rules};
 
 /// Path of the block.
-const BLOCK: &str = "spec.normalized";
+pub(crate) const BLOCK: &str = "spec.normalized";
 
 rules! {
     "block" Check::Block, on MACHINES, Update {

@@ -62,7 +62,7 @@ mod state;
 mod uniqueness;
 pub mod update;
 
-pub(crate) use block::{block_edited, block_mismatch, block_missing, more_differences};
+pub(crate) use block::{BLOCK, block_edited, block_mismatch, block_missing, more_differences};
 pub(crate) use classes::{kept as kept_classes, restored as restored_classes};
 pub use cloud_init::{CloudInitSchema, SchemaError};
 pub(crate) use disks::hotplug::hotpluggable;
