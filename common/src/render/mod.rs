@@ -15,3 +15,7 @@ pub use cloud_init::{
 };
 pub use identity::{Identity, digest};
 pub use network_config::{CardAddress, CardConfig, network_config};
+
+/// Attempts to take a spin lock before a Windows guest notifies the hypervisor. Microsoft recommends
+/// this number, and QEMU and KubeVirt use it.
+pub(crate) const SPINLOCK_RETRIES: u32 = 8191;

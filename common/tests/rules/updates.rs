@@ -1,5 +1,7 @@
 //! A change of each field of a stored Machine has the effect that the table of update effects states, and
 //! the backend applies it in that way.
+//!
+//! The file is long because it has one change for each row of the table.
 
 use std::collections::BTreeMap;
 

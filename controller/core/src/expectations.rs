@@ -8,14 +8,13 @@
 //! Reason: a cache shows a write later, and a pass that does not wait for it would plan the same write again
 //! (`a_pass_waits_for_a_written_object_until_the_cache_shows_it` here).
 
-use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::random::random;
 use crate::writes::Written;
 
 /// Pause after the first failure. Each further failure doubles it. A pass takes milliseconds, so a second keeps what fails
@@ -147,9 +146,7 @@ impl Expectations {
 
 /// The pause, made up to a tenth longer at random: Machines that were created together spread over time.
 pub fn jittered(pause: Duration) -> Duration {
-    // Every RandomState has random keys; this avoids a dependency for one random number.
-    let random = RandomState::new().build_hasher().finish();
-    let share = u32::try_from(random % 1000).unwrap_or_default();
+    let share = u32::try_from(random() % 1000).unwrap_or_default();
     pause + pause / 10_000 * share
 }
 

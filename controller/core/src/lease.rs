@@ -16,9 +16,7 @@
 //! (`a_controller_that_continues_after_its_lease_overwrites_deletes_and_starts_nothing` in
 //! `tests/tests/libvirt/leaders.rs`).
 
-use std::collections::hash_map::RandomState;
 use std::convert::Infallible;
-use std::hash::{BuildHasher as _, Hasher as _};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -140,12 +138,10 @@ impl Elector {
     pub fn new(client: Client, namespace: &str) -> (Self, LeaseGuard) {
         let (deadline, receiver) = watch::channel(None);
         let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "machine-controller".into());
-        // Every RandomState has random keys; this avoids a dependency for one random number.
-        let random = RandomState::new().build_hasher().finish();
         let elector = Self {
             leases: Api::namespaced(client, namespace),
             namespace: namespace.to_owned(),
-            identity: format!("{host}_{random:016x}"),
+            identity: format!("{host}_{:016x}", random()),
             deadline,
             released: CancellationToken::new(),
         };

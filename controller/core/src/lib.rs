@@ -54,6 +54,7 @@ pub mod plan;
 pub mod preconditions;
 pub mod queue;
 pub mod quota;
+mod random;
 pub mod readiness;
 pub mod ready;
 pub mod reconcile;

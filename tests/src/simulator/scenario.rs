@@ -9,8 +9,8 @@ use std::{
 use common::render::kubevirt::PRINTABLE_STATUSES;
 
 /// The annotation of a VirtualMachine that selects its scenario by name, whatever else is set:
-/// `kubectl annotate vm web simulator/script=crash`.
-pub const ANNOTATION: &str = "simulator/script";
+/// `kubectl annotate vm web simulator/scenario=crash`.
+pub const ANNOTATION: &str = "simulator/scenario";
 
 /// How KubeVirt and the storage behave for a machine. Each imitates KubeVirt 1.9 and CDI 1.65, unless it names another
 /// version.

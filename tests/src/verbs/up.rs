@@ -142,7 +142,7 @@ Everything is running. In another terminal:
   kubectl get machine custom-vm -o yaml                     # what you wrote, and what it became
   kubectl explain machine.spec.disks                        # every field
   kubectl apply -f {refused}
-  kubectl annotate vm basic-vm simulator/script=crash       # also: slow, stuck, unschedulable, …
+  kubectl annotate vm basic-vm simulator/scenario=crash     # also: slow, stuck, unschedulable, …
   kubectl delete machine basic-vm
 {guests}
 Logs: {logs}

@@ -1,4 +1,6 @@
 //! Generated documents: every key of the schemas with a value of every kind, and random networks of version 2.
+//!
+//! The file is long because of its tables: two thirds of it are keys of netplan and values for them.
 
 use fastrand::Rng;
 use lab::paths;

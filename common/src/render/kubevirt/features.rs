@@ -6,11 +6,8 @@ use super::types::{
 };
 use crate::api::choice::FirmwareType;
 use crate::api::normalized::Normalized;
+use crate::render::SPINLOCK_RETRIES;
 use crate::render::identity::Identity;
-
-/// Attempts to take a spin lock before a Windows guest notifies the hypervisor. Microsoft recommends
-/// this number, and QEMU and KubeVirt use it.
-const SPINLOCK_RETRIES: u32 = 8191;
 
 const fn switch(enabled: bool) -> Switch {
     Switch {

@@ -17,10 +17,8 @@ use crate::api::normalized::{
     Firmware, NormalizedCpu, NormalizedFeatures, NormalizedMemory, NormalizedTpm,
 };
 use crate::quantity::Bytes;
+use crate::render::SPINLOCK_RETRIES;
 
-/// Attempts to take a spin lock before a Windows guest notifies the hypervisor. Microsoft recommends
-/// this number, and QEMU and KubeVirt use it.
-const SPINLOCK_RETRIES: u32 = 8191;
 /// Enlightenments that QEMU provides with and without KVM.
 const HYPERV_ANY_TYPE: [&str; 2] = ["relaxed", "vapic"];
 /// Enlightenments that need KVM. The set contains every enlightenment that one of its members requires.
@@ -90,8 +88,8 @@ pub struct Domain {
     pub firmware: Firmware,
     /// Path of the file with the firmware's variables, chosen by libvirt at the first start.
     pub nvram: Option<String>,
-    /// Emulated TPM 2.0; libvirt keeps the content of a persistent one when the domain is undefined, unless it is told
-    /// otherwise.
+    /// Emulated TPM 2.0; libvirt keeps the content of a persistent one when the domain is undefined, unless the
+    /// call says otherwise.
     pub tpm: Option<NormalizedTpm>,
     /// What the watchdog, an i6300esb, does when its timer runs out; `None`: there is none.
     pub watchdog: Option<WatchdogAction>,

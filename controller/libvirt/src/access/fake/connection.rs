@@ -1,4 +1,6 @@
 //! A connection to the fake: each call returns what a real host was observed to return.
+//!
+//! The file is long because it is one implementation of one trait.
 
 use std::collections::BTreeMap;
 use std::io::Read;
