@@ -45,7 +45,7 @@ rules! {
             because "The machine would not find what it shall boot from."
             fix "Add a disk, or take `disk` out of the order."
             crd Nothing,
-        Refuse BootWithoutCdrom = "The boot order names CD-ROMs, and none holds an image, or on KubeVirt, there is no drive."
+        Refuse BootWithoutCdrom = "The boot order names CD-ROMs, and on libvirt no drive holds an image, or on KubeVirt the Machine has no drive."
             because "The machine would not find what it shall boot from."
             fix "Add an image, or take `cdrom` out of the order."
             crd Some,

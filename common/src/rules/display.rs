@@ -20,7 +20,7 @@ use super::rule::{Check, Lookup, Parts, Subject, rules};
 rules! {
     "display" Check::Part(display), on MACHINES_AND_TEMPLATES, Always, and [SecretNameRequired, InvalidObjectName] {
         Refuse UnsupportedDisplayType = "The type of the display does not exist."
-            because "SPICE needs several connections, of which a libvirt host passes on one; KubeVirt and RHEL 9 have it no more."
+            because "SPICE needs several connections, of which a libvirt host passes on one; KubeVirt and RHEL 9 no longer have SPICE."
             fix "Take one of the values that the message lists."
             crd All,
         Refuse UnsupportedVideo = "The model of the graphics card does not exist."

@@ -40,7 +40,7 @@ rules! {
             fix "Use `pc-q35`, or drop `secureBoot`."
             crd All,
         Refuse EfiNeedsAcpi = "The firmware is UEFI, and ACPI is off."
-            because "The UEFI firmware hands its tables over by ACPI and does not start without."
+            because "UEFI firmware passes its tables to the guest by ACPI, and does not start without ACPI."
             fix "Drop `acpi: false`, or `efi`."
             crd Some,
     }

@@ -18,7 +18,7 @@ rules! {
             because "Defaults follow from it, so a guess would give the guest hardware that it does not start on."
             fix "Take one of the values that the message lists, or leave the field out."
             crd All,
-        Refuse UnsupportedDrivers = "The drivers of the guest are none of those that are known."
+        Refuse UnsupportedDrivers = "The kind of drivers does not exist."
             because "The buses of disks and the models of network cards follow from it."
             fix "Take one of the values that the message lists, or leave the field out."
             crd All,

@@ -11,7 +11,7 @@ use super::rule::{Check, Parts, Subject, rules};
 
 rules! {
     "health" Check::Part(health), on MACHINES_AND_TEMPLATES, Always {
-        Refuse UnsupportedWatchdogAction = "The watchdog does nothing that the backends know when its timer runs out."
+        Refuse UnsupportedWatchdogAction = "The action of the watchdog does not exist."
             because "Both backends have the three actions that the message lists, and would refuse another one."
             fix "Take one of the values that the message lists."
             crd All,

@@ -17,7 +17,7 @@ use super::rule::{Check, ImageRequest, Settings, rules};
 rules! {
     "references" Check::Image(images), on MACHINES, Always {
         Refuse ImageNotFound = "The MachineImage does not exist."
-            because "Without it the disk has no content; elsewhere this is found by a guest that does not boot."
+            because "Without it the disk has no content, and the guest would not boot."
             fix "Take one of the names that the message lists, or apply the MachineImage first."
             crd Nothing,
         Warn ImageDeprecated = "The MachineImage should no longer be used."

@@ -31,7 +31,7 @@ rules! {
             crd All,
     }
     "machine" Check::Part(eviction_strategy), on MACHINES_AND_TEMPLATES, Always {
-        Refuse UnsupportedEvictionStrategy = "What shall happen to the guest when its node is drained is none of what can."
+        Refuse UnsupportedEvictionStrategy = "The eviction strategy does not exist."
             because "Only the values that the message lists exist."
             fix "Take one of the values that the message lists."
             crd All,

@@ -20,7 +20,7 @@ rules! {
     }
     "migration" Check::Migration(movable), on MACHINES, Update {
         Refuse MigrationNotPossible = "A migration is requested of a guest that cannot be moved: on KubeVirt while it runs, on libvirt while it is stopped."
-            because "The request would be answered with a refusal in the status, which nobody reads who has applied it with success."
+            because "The request would be accepted, and refused later in the status, where its author may not look."
             fix "Remove the obstacle that the message names, or drop the annotation `machine.vitistack.io/migrate-requested`."
             crd Nothing,
     }

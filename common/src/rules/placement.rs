@@ -17,14 +17,14 @@ rules! {
             because "The Machines of a namespace that give the same name are kept apart."
             fix "Add `name`."
             crd All,
-        Refuse UnsupportedGroupScope = "What the Machines of a group shall not share is none of what can be."
+        Refuse UnsupportedGroupScope = "The scope of a group does not exist."
             because "Only the values that the message lists exist."
             fix "Take one of the values that the message lists."
             crd All,
     }
     "machine" Check::Part(priority_class), on MACHINES_AND_TEMPLATES, Always, and [InvalidObjectName] {}
     "machine" Check::Part(tolerations), on MACHINES_AND_TEMPLATES, Always, and [InvalidLabel] {
-        Refuse UnsupportedTolerationOperator = "How a toleration compares the value of a taint is none of what can be."
+        Refuse UnsupportedTolerationOperator = "The operator of a toleration does not exist."
             because "Only the values that the message lists exist."
             fix "Take one of the values that the message lists."
             crd All,

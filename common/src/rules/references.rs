@@ -24,7 +24,7 @@ use super::{form, limits};
 rules! {
     "references" Check::Template(template), on MACHINES, Always {
         Refuse TemplateNotFound = "The template does not exist."
-            because "Without it the machine has no definition; elsewhere this is found by a controller, minutes later."
+            because "Without it the machine has no definition, and a controller would report that only minutes later."
             fix "Take one of the names that the message lists, or apply the MachineTemplate first."
             crd Some,
         Warn TemplateDeprecated = "The template should no longer be used."

@@ -28,7 +28,7 @@ rules! {
     }
     "names" Check::Lookup(claims), on MACHINES, Always {
         Refuse NameInUse = "The claim that a disk would have is another Machine's, or was not made for a Machine; or the Secret that is referred to has the name of the Machine's own."
-            because "A claim is called as Machine and disk together: disk `b-c` of `a` and disk `c` of `a-b` would be one volume. Data for cloud-init that KubeVirt cannot take from where it is, the controller keeps in a Secret called as the Machine with `-cloudinit`. It never takes over an object of another owner, so the machine would not start."
+            because "The name of a claim is that of the Machine and that of the disk, joined by a dash: disk `b-c` of `a` and disk `c` of `a-b` would be one volume. Data for cloud-init that KubeVirt cannot read where they are, the controller keeps in a Secret whose name is that of the Machine and `-cloudinit`. It never takes over an object of another owner, so the machine would not start."
             fix "Choose another name for the disk, for the Secret or for the Machine, or delete the claim if its data is no longer needed."
             crd Nothing,
     }

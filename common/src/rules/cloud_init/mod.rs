@@ -103,14 +103,14 @@ rules! {
             because "cloud-init ignores keys that it does not support; a misspelled key has no effect."
             fix "Correct the key; ignore the warning if the image has a module of its own."
             crd Nothing,
-        Warn DoubtfulCloudInit = "A value of user data or network data is not quite what it should be, and cloud-init copes with it."
+        Warn DoubtfulCloudInit = "A value of user data or network data does not have the documented form, and cloud-init accepts it nevertheless."
             because "A number is not the text it looks like (`0644` is 420), and later releases may be stricter."
             fix "Write the value in the form that the message names."
             crd Nothing,
     }
     "cloud-init" Check::Lookup(large), on MACHINES, Always {
         Warn LargeCloudInit = "User data or network data on libvirt is longer than 16 KiB."
-            because "It arrives, since a libvirt host hands it over on an ISO image. Other sources end earlier, EC2's at 16 KB, so the same document works on few clouds."
+            because "A libvirt host gives the guest the data on an ISO image, which has no such limit. Other sources of data have lower limits, that of EC2 16 KB, so the same document works on few clouds."
             fix "Nothing, or keep large files where `#include` or `runcmd` can fetch them."
             crd Nothing,
     }

@@ -18,7 +18,7 @@ use super::{default_bus, disk_name, serial};
 rules! {
     "disks" Check::Part(existing_disks), on MACHINES_AND_TEMPLATES, Always, and [InvalidObjectName] {
         Refuse ExistingDiskHasFields = "A disk on an existing claim or volume has a field that only a new volume has."
-            because "The claim or volume is used as it is. A size, a class or a policy beside it would be ignored, and a policy would promise what never happens: the controller neither changes nor deletes it."
+            because "The claim or volume is used as it is. A size, a class or a reclaim policy beside it would have no effect: the controller neither changes nor deletes it."
             fix "Drop the field. If a template gives it, remove the template's disk with `remove: true` and give this disk another name."
             crd Some,
         Refuse ClaimNameInTemplate = "A MachineTemplate names an existing claim."

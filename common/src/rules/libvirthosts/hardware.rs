@@ -13,7 +13,7 @@ use super::{Entries, HostIntent, entry, leaf, required_at};
 
 rules! {
     "libvirthosts" Check::Host(devices), on HOSTS, Always, and [HostFieldRequired, InvalidDeviceName, DuplicateOffer] {
-        Refuse InvalidPciAddress = "A LibvirtHost offers a device whose address is none of a PCI device."
+        Refuse InvalidPciAddress = "A LibvirtHost offers a device whose address is not that of a PCI device."
             because "libvirt finds a device by its address alone; a guest that gets one of another form is not defined."
             fix "Write the address as `lspci -D` prints it on the host, such as `0000:3b:00.0`."
             crd All,
