@@ -15,7 +15,7 @@
 //! pci         addresses of PCI devices   cpu_list    lists of CPUs
 //! glob        patterns for names   url_prefix  beginnings of URLs of images   userinfo  passwords in URIs
 //! image_source   where images may come from
-//! names       every name that the product gives or reads              json    JSON in document order
+//! names       every name that the product gives or reads              json    JSON values that borrow their texts
 //! merge_patch    JSON merge patches (RFC 7396)
 //! guest_report    what a guest reports about itself, cut to limits
 //! bounds      every limit and its reason

@@ -74,9 +74,10 @@ pub const ANNOTATION_REFRESH_TEMPLATE: &str = "machine.vitistack.io/refresh-temp
 pub const ANNOTATION_RESTART_REQUESTED: &str = "machine.vitistack.io/restart-requested";
 /// Annotation, written by users: a new value resets the hardware of the running guest once, as a reset button does.
 pub const ANNOTATION_RESET_REQUESTED: &str = "machine.vitistack.io/reset-requested";
-/// Annotation, written by users: a new value moves the running guest to another node once.
+/// Annotation, written by users: a new value moves the running guest on KubeVirt to another node, or the stopped
+/// Machine on libvirt to another host, once.
 pub const ANNOTATION_MIGRATE_REQUESTED: &str = "machine.vitistack.io/migrate-requested";
-/// Annotation, written by users beside [`ANNOTATION_MIGRATE_REQUESTED`]: the node that the guest is moved to.
+/// Annotation, written by users beside [`ANNOTATION_MIGRATE_REQUESTED`]: the node or LibvirtHost to move to.
 pub const ANNOTATION_MIGRATE_TO: &str = "machine.vitistack.io/migrate-to";
 /// Annotation, written by users: with `true` the controller only observes the machine.
 pub const ANNOTATION_PAUSED: &str = "machine.vitistack.io/paused";

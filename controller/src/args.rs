@@ -15,8 +15,8 @@ pub(crate) struct Args {
     #[arg(long, env = "KUBECONFIG", hide_env_values = true)]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// Time between two passes over a Machine that did not change. On KubeVirt a Machine that is ready is observed
-    /// again after ten minutes at the earliest.
+    /// Time between two passes over a Machine that did not change. On KubeVirt a Machine for which nothing is left to
+    /// do is observed again only if something changes, or after ten minutes.
     #[arg(long, env = "RECONCILE_INTERVAL", default_value = "30s", value_parser = interval)]
     pub(crate) reconcile_interval: GoDuration,
 

@@ -92,13 +92,13 @@ choices! {
     }
     /// What happens to a running guest when its node is drained.
     EvictionStrategy {
-        /// It is migrated to another node if it can be, else it is shut down.
+        /// The guest is migrated to another node if it can be, else it is shut down.
         LiveMigrateIfPossible = "LiveMigrateIfPossible",
-        /// It is migrated to another node; while it cannot be, the drain waits.
+        /// The guest is migrated to another node; while it cannot be, the drain waits.
         LiveMigrate = "LiveMigrate",
         /// The drain waits until somebody else has moved or stopped the guest.
         External = "External",
-        /// It is shut down.
+        /// The guest is shut down.
         None = "None",
     }
     /// What the Machines of a group do not share.
@@ -117,11 +117,11 @@ choices! {
     }
     /// What a taint of a node does to pods that do not tolerate it.
     TaintEffect {
-        /// They are not scheduled on the node.
+        /// Such pods are not scheduled on the node.
         NoSchedule = "NoSchedule",
-        /// They are scheduled on the node only if there is no other.
+        /// Such pods are scheduled on the node only if there is no other.
         PreferNoSchedule = "PreferNoSchedule",
-        /// They are not scheduled on the node, and leave it.
+        /// Such pods are not scheduled on the node, and those that run there are evicted.
         NoExecute = "NoExecute",
     }
     /// Size of the pages of a guest's memory on its node.
@@ -133,11 +133,11 @@ choices! {
     }
     /// What happens to a guest when the timer of its watchdog runs out.
     WatchdogAction {
-        /// It is restarted.
+        /// The guest is restarted.
         Reset = "Reset",
-        /// Its power is cut.
+        /// The power of the guest is cut.
         PowerOff = "PowerOff",
-        /// It is asked to shut down.
+        /// The guest is asked to shut down.
         Shutdown = "Shutdown",
     }
     /// Protocol of a probe by HTTP.

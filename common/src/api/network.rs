@@ -108,7 +108,7 @@ pub struct Subnet {
     pub gateway: Option<String>,
     /// What addresses are allocated from, at most 32: ranges such as 10.0.0.10-10.0.0.99, or single
     /// addresses. Addresses outside of them can be given to a network card. Default: the whole subnet
-    /// without its network address, broadcast address and gateway.
+    /// without its network address, broadcast address and gateway, and without the addresses in dns.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<schema::RangeText>>", length(max = bounds::RANGES_MAX), extend("x-kubernetes-list-type" = "atomic"))]
     pub ranges: Option<Vec<String>>,

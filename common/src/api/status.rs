@@ -121,7 +121,8 @@ pub struct MachineStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub display: Option<DisplayStatus>,
-    /// Last restart that a user requested by annotation. Absent if none was requested.
+    /// Last restart: requested by annotation, or needed because the guest was taken down from outside or has to be
+    /// created again. Absent if there was none.
     #[serde(
         default,
         deserialize_with = "or_absent",

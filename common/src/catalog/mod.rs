@@ -1,5 +1,4 @@
-//! What rules can look up about the cluster. The webhook implements it with watches, tests and the
-//! command line with maps.
+//! What rules can look up about the cluster. The webhook implements it with watches, tests with maps.
 //!
 //! ```text
 //! templates, images, classes, networks   by name

@@ -12,6 +12,7 @@
 //! network   Decode ─▶ Name ─▶ Network ─▶ NetworkPolicy
 //! others    Decode ─▶ Name ─▶ Host, MachinePolicy or MachineImage
 //! ```
+//! `Deletion` runs after `Update`, for a Machine that is being deleted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -135,7 +136,8 @@ pub(crate) enum Check {
     Creation(fn(&Lookup<'_>, &mut Findings)),
     /// Compares a Machine with one policy of its namespace.
     Policy(fn(&PolicySubject<'_>, &Policy, &mut Findings)),
-    /// Reads a part of the block.
+    /// Reads the merged spec and the pinned values. It may write a part of the block, and read the parts of the entries
+    /// above it.
     Part(fn(&Subject<'_>, &mut Parts, &mut Findings)),
     /// Compares the fields of a template with the catalog.
     Content(fn(&Merged<'_>, &dyn Catalog, &Settings, &mut Findings)),
@@ -356,7 +358,7 @@ pub(crate) struct Update<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct PendingValue {
-    /// Its path in the block.
+    /// Path of the field in the block, as the controller wrote it.
     pub(crate) field: String,
     /// The value of the running guest.
     pub(crate) current: String,
@@ -425,7 +427,7 @@ pub(crate) struct Parts {
 ///         Refuse CodeName = "What the rule finds."
 ///             because "What would happen without the rule."
 ///             fix "What the author does about it."
-///             crd All,
+///             crd All scope Taken, // `scope` is optional: see `Scope` in code.rs
 ///     }
 ///     "family" Check::Lookup(other), on MACHINES, Update, and [CodeOfAnotherRule] {}
 /// }

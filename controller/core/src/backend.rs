@@ -22,8 +22,8 @@ pub trait Backend: Send + Sync + 'static {
     /// One change. `Display` is its line in the log.
     type Action: Act;
 
-    /// Whether every change of what [`observe`](Self::observe) returns triggers a pass. If so, a Machine that is ready
-    /// is not observed again until a trigger comes.
+    /// Whether every change of what [`observe`](Self::observe) returns triggers a pass. If so, a Machine whose
+    /// last plan did nothing but report is observed again only after a trigger, or after ten minutes.
     const IS_EVENT_DRIVEN: bool;
 
     /// Reads what planning needs. Changes nothing. A Machine whose growth is held is not to take what others may have.
@@ -144,9 +144,9 @@ pub trait Act: fmt::Display + Clone + Send + Sync {
 /// Whether a plan may give a Machine more vCPUs, memory or storage than it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth<'a> {
-    /// It may.
+    /// The plan may give the Machine more.
     Permitted,
-    /// It may not, for this reason: the Machine keeps what it has.
+    /// The plan may give the Machine no more, for this reason: the Machine keeps what it has.
     Held(&'a Fault),
 }
 

@@ -5,6 +5,10 @@
 //!     │ yes
 //! the caches show what was written last? ── no ──▶ wait for that
 //!     │ yes
+//! the quota of the namespace permits it? ── no, it is new ──▶ write the status alone
+//!     │ yes, or only its growth is held
+//! lock the IP addresses that it needs
+//!     │
 //! observe ─▶ plan (pure; under deletion: `deletion`) ─▶ apply, in order ─▶ write the status, if it changed
 //!                                                         │ failed
 //!                                                         ▼

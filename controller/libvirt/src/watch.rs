@@ -27,7 +27,8 @@ pub(crate) fn watch_hosts(watches: &mut Watches<'_>, cache: &Cache<LibvirtHost>,
             } else {
                 vec![]
             };
-            // A change of its status alone, which every guest causes, triggers no pass.
+            // A change of the status of the LibvirtHost alone, which every guest causes, triggers a pass only of
+            // Machines that a quota holds, and only if it changes the kept volumes.
             let spec = |host: &Option<Arc<LibvirtHost>>| {
                 host.as_ref()
                     .map(|host| (host.spec.clone(), host.metadata.labels.clone()))

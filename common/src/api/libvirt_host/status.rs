@@ -142,8 +142,9 @@ pub struct LibvirtHostStatus {
     )]
     #[schemars(length(max = bounds::TOMBSTONES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"]))]
     pub tombstones: Vec<Tombstone>,
-    /// Volumes that are kept of Machines which were deleted, at most 1024. The annotation
-    /// machine.vitistack.io/release-volume on a Machine of the same name deletes one.
+    /// Volumes that are kept of Machines which were deleted, at most 1024, and at most 256 of one namespace. The
+    /// annotation machine.vitistack.io/release-volume deletes one: on a Machine of the same name, or, as pool/volume,
+    /// on this LibvirtHost.
     #[serde(
         default,
         deserialize_with = "readable_items",

@@ -14,11 +14,11 @@ use crate::bounds;
 #[schemars(extend("x-kubernetes-validations" = [cel::liveness_succeeds_once()]))]
 pub struct Probes {
     /// While this probe fails, the guest is restarted: KubeVirt ends it, and the controller starts it again. On KubeVirt
-    /// only. Default: the
-    /// template's probe as a whole, else none.
+    /// only. Default: the template's probe as a whole, else none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub liveness: Option<Box<Probe>>,
-    /// While this probe fails, the condition Ready of the Machine is False, and Services send nothing to the guest. Default: the template's probe as a whole, else none.
+    /// While this probe fails, the condition Ready of the Machine is False, and Services send nothing to the guest.
+    /// Default: the template's probe as a whole, else none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readiness: Option<Box<Probe>>,
 }

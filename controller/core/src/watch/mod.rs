@@ -1,12 +1,13 @@
 //! The watches, and which Machines an event concerns.
 //!
 //! ```text
-//! Machine ──────────────▶ itself, and other Machines that share an address with it
+//! Machine ──────────────▶ itself, other Machines that share an address or a claim with it, and held Machines of its
+//!                         namespace if it uses less of the quota
 //! NetworkConfiguration ─▶ Machines of the namespace that name it
 //! Secret of a user ─────▶ Machines that refer to it
-//! StorageClass, template ▶ Machines that name it
+//! StorageClass, image, template ▶ Machines that name it
 //! MachineAddress ───────▶ the Machine that it names; once it is released, those that wait for an address
-//! policy, namespace ─────▶ Machines whose quota may have changed
+//! policy, namespace ────▶ Machines whose quota may have changed
 //! ```
 //! Backends add watches of their own kinds with [`Watches::spawn`]. The watches run on every replica; triggers are
 //! dropped until the replica holds the Lease.
@@ -161,7 +162,7 @@ impl<'a> Watches<'a> {
             watch_config(),
             &self.caches.policies.clone(),
             |change, machines| {
-                // Its status, which the controller writes, decides nothing.
+                // A change of the status alone, which the controller writes, triggers no pass.
                 let decides = |policy: &Option<Arc<PolicyObject>>| {
                     let spec = policy.as_ref().map(|policy| policy.spec.clone())?;
                     Some((spec.namespace_selector, spec.quota))
@@ -203,7 +204,7 @@ impl<'a> Watches<'a> {
                     return vec![];
                 };
                 namespaces.push(network.namespace());
-                // Its status, which the controller writes, decides nothing.
+                // A change of the status alone, which the controller writes, triggers no pass.
                 let decides = |network: &Option<Arc<Network>>| {
                     let network = network.as_ref()?;
                     Some((network.uid().to_owned(), network.spec.clone()))
@@ -256,7 +257,7 @@ impl<'a> Watches<'a> {
             watch_config(),
             &self.caches.images.clone(),
             |change, machines| {
-                // Its status, which the controller writes, decides nothing.
+                // A change of the status alone, which the controller writes, triggers no pass.
                 let spec = |image: &Option<Arc<Image>>| Some(image.as_ref()?.spec.clone());
                 if spec(&change.old) == spec(&change.new) {
                     return vec![];

@@ -12,7 +12,8 @@
 //! | `NeverRan` | here: the phase of the instance, read live |
 //! | `Movable` | here: the instance, read live |
 //! | `StateKept` | here: a live list of the claims that KubeVirt made for the state of the VirtualMachine |
-//! | `NotABackingFile`, `NotBoundElsewhere`, `OnlyDefinition` | hold always: no claim is a file below another one, and KubeVirt places guests |
+//! | `NotABackingFile`, `NotBoundElsewhere`, `OnlyDefinition` | always hold: no claim is a file below another one, and KubeVirt places guests |
+//! | `HardwareFree` | by KubeVirt, which gives a device or a CPU of a node to one guest |
 //!
 //! [`DeletableClaim`]: crate::plan::action::DeletableClaim
 //! [`UnfinishedImport`]: crate::plan::action::UnfinishedImport

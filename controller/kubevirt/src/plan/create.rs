@@ -1,5 +1,6 @@
-//! The plan of a Machine that is not under deletion: protection → network → storage → Secret → VirtualMachine →
-//! restart → growth → release of removed disks → status.
+//! The plan of a Machine that is not under deletion: protection → networks → storage → Secret and VirtualMachine →
+//! restart → releases of removed disks → owners of the kept state → answer to a discard → migration → growth → reset →
+//! status.
 
 use std::time::Duration;
 

@@ -1,9 +1,11 @@
 //! The plan for a Machine: a pure function of its desired and its observed state.
 //!
 //! ```text
-//!            ┌─ deleted ──────▶ delete: protection off → VM → VM and VMI gone → claims by policy → finalizer
+//!            ┌─ deleted ──────▶ delete: protection off → state kept → VM → VM and VMI gone → claims by policy →
+//!            │                          finalizer
 //! Machine ───┼─ no block ─────▶ status alone
-//!            └─ else ─────────▶ create: finalizer → protection → network → storage → Secret → VM → status
+//!            └─ else ─────────▶ create: protection → networks → storage → Secret → VM → restart → releases →
+//!                                       migration → growth → reset → status
 //! ```
 //! Time is a parameter and everything observed is in [`Observed`]; there is no API call and no randomness. A plan can
 //! be repeated after an interruption at any point: each action names the object by uid, or creates one that must not

@@ -1,6 +1,6 @@
 //! Conditions of a Machine that repeat what KubeVirt reports of the running guest: whether and where it can move.
 //!
-//! For a user who drains a node, or who waits for a change that a migration applies. The condition
+//! They are for a user who drains a node, or who waits for a change that a migration applies. The condition
 //! `EvictionRequested` exists since KubeVirt 1.7; before, only `status.evacuationNodeName` has the fact.
 
 use crate::objects::{Instance, MigrationState, find_condition};
