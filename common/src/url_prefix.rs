@@ -5,6 +5,8 @@
 //! └scheme └host              └port└path: whole segments            as `image_source`
 //! docker://registry.example.com/os/       covers  docker://registry.example.com/os/debian:12
 //! ```
+//! A URL that only looks like one of the server, or leaves the path by `..`, is not covered
+//! (`a_prefix_covers_urls_of_the_same_server_below_its_path` in `url_prefix/tests.rs`).
 
 use std::fmt;
 use std::str::FromStr;

@@ -3,7 +3,8 @@
 //! ```text
 //! list ─ object by object ─▶ Listing ─ complete ─▶ WatchSink ◀─ change by change ─ watch
 //! ```
-//! A sink can reduce each object at once: no list of whole objects is kept in memory.
+//! A sink can reduce each object at once: no list of whole objects is kept in memory. It gets a list only once the list
+//! is complete (`an_interrupted_list_is_not_taken_for_a_complete_one`).
 
 use std::convert::Infallible;
 use std::fmt::Debug;

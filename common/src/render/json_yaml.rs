@@ -1,4 +1,5 @@
-//! JSON that PyYAML reads as the same values: YAML is nearly, and PyYAML less nearly, a superset of JSON.
+//! JSON that PyYAML reads as the same values: YAML is nearly, and PyYAML less nearly, a superset of JSON
+//! (`the_text_is_json_of_the_same_object_and_avoids_what_pyyaml_reads_differently`).
 
 use std::io;
 

@@ -6,7 +6,9 @@
 //!                                                             └─ deletion is blocked: an event names the users
 //! ```
 //! Machines do not depend on this finalizer: they reconcile with or without it. All networks of a namespace are
-//! checked together when a Machine of the namespace changes, or the attachments of its guests.
+//! checked together when a Machine of the namespace changes, or the attachments of its guests
+//! (`pushed_namespaces_are_taken_once_and_together`; `a_network_is_deleted_once_no_machine_uses_it` in
+//! `tests/tests/network.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;

@@ -1,4 +1,7 @@
 //! The cache with the live reads of one review.
+//!
+//! They are not added to the cache, which only the watches change
+//! (`an_overlay_adds_live_rows_without_changing_the_cache` in `tests.rs`).
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -3,7 +3,8 @@
 //! Objects are compressed; the summary of each stays beside them uncompressed.
 //!
 //! A watch that reconnects lists everything again, and no event reports what was deleted meanwhile. So a list is
-//! collected beside the old content and compared with it once it is complete.
+//! collected beside the old content and compared with it once it is complete
+//! (`a_new_list_reports_changed_and_deleted_objects`).
 
 pub mod compressed;
 

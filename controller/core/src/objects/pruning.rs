@@ -1,7 +1,9 @@
 //! Drops the metadata that the controller never reads, before an object is cached.
 //!
 //! Metadata of an object may take 1.5 MiB, the most that etcd stores of one object, and each user of a namespace can write
-//! such objects. So every part that is kept has a bound, and some hundred of them do not use up the controller's memory.
+//! such objects. So every part that is kept has a bound, and some hundred of them do not use up the controller's memory
+//! (`a_value_that_nobody_needs_is_dropped_and_the_text_of_a_request_is_cut`,
+//! `of_many_finalizers_those_of_the_controller_are_kept`, `owners_that_nobody_asks_about_are_dropped`).
 //!
 //! | part | kept |
 //! |---|---|

@@ -1,4 +1,7 @@
 //! What quotas are decided by, beside the Machines themselves: kept disks, what was granted, and who is held.
+//!
+//! A grant is recorded because the status shows later than the decision that a Machine has started
+//! (`a_machine_that_was_granted_its_share_keeps_it_before_its_status_shows_that_it_started` in `tests.rs`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

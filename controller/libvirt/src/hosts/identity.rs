@@ -7,7 +7,9 @@
 //! ```
 //! Another `uri`, or another address of the same name, may lead to another host. Where it has the same storage, the domain of
 //! each Machine would look lost there and be defined again, while its guest still runs on the former host. The UUID alone does
-//! not tell: a daemon makes one up at each start if neither firmware nor configuration has one.
+//! not tell: a daemon makes one up at each start if neither firmware nor configuration has one
+//! (`another_host_that_has_none_of_the_domains_is_refused`,
+//! `a_host_that_makes_up_a_uuid_at_each_start_is_known_by_a_domain`).
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};

@@ -1,7 +1,8 @@
 //! Volumes of deleted Machines that no list in the status of their host names.
 //!
 //! `status.keptVolumes` has room for so many volumes only. What is left out takes room in its pool all the same, and no
-//! status would show it. So it is counted in the pools.
+//! status would show it. So it is counted in the pools
+//! (`volumes_that_no_list_names_are_counted_and_named_until_they_are_gone` in `status/tests.rs`).
 
 use std::collections::BTreeSet;
 

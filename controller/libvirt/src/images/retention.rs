@@ -4,7 +4,9 @@
 //! unused ─▶ marker volume <image>.unused-<hex of the time> ─ used again ──────────▶ marker volume deleted
 //!                                 └────────────────────────── retention has passed ▶ removed, under its preconditions
 //! ```
-//! The marker volume is in the image pool, so the time persists across restarts and a change of the leader.
+//! The marker volume is in the image pool, so the time persists across restarts and a change of the leader
+//! (`an_image_that_nothing_uses_for_the_retention_is_removed_and_nothing_else_is`: each sweep has a connection of its
+//! own).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -112,7 +114,7 @@ impl<N: Fn() -> BTreeSet<String>> Sweep<N> {
     }
 }
 
-/// What domains refer to, and what volumes of any pool stand on.
+/// Paths that domains refer to, and the backing files of the volumes of any pool.
 fn used_paths(host: &mut dyn Connection, all: &[(String, Volume)]) -> Result<BTreeSet<String>> {
     let domains = host
         .disks_of_all()?

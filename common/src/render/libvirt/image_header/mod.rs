@@ -5,7 +5,8 @@
 //!                               └─▶ HeaderError: why no disk is made of it
 //! ```
 //! QEMU opens whatever file a header names: a backing file or an external data file may be any file or URL that the
-//! host can read. So an image is parsed before anything is made of it, and its format is never left to be probed.
+//! host can read. So an image is parsed before anything is made of it, and its format is never left to be probed
+//! (`a_qcow2_that_qemu_could_not_open_or_that_names_another_file_is_refused` in `tests.rs`).
 //! Offsets and bits are those of QEMU's specification of qcow2 (docs/interop/qcow2.rst).
 
 mod qcow2;
