@@ -48,7 +48,7 @@ bench *arguments:
 bench-controller *machines:
     tests/lab bench-controller {{machines}}
 
-# What other clients notice of clients that take what they can: probes, reviews and memory under load.
+# What other clients notice of clients that use all that they can get: probes, reviews and memory under load.
 bench-load:
     tests/lab bench-load
 

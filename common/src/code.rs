@@ -39,7 +39,8 @@ pub(crate) enum Scope {
     Value,
     /// The value cannot be read, and neither can the fields below.
     FieldsBelow,
-    /// The value is valid, and somebody else has it: with another one in its place, what is wrong beside it stays wrong.
+    /// The value is valid, but another object has it. Faults that were found in other fields remain if the value is
+    /// replaced.
     Taken,
     /// The value is valid, and only the change to it is refused.
     Change,

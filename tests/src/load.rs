@@ -1,5 +1,6 @@
-//! Load on the programs by clients that take what they can, and what other clients notice of it: how long a probe and a
-//! review take meanwhile, and how much memory the program needs.
+//! Load on the programs by clients that use as many connections, as much memory and as much time as they can get, and
+//! what other clients notice of it: how long a probe and a review take meanwhile, and how much memory the program
+//! needs.
 //!
 //! Times are figures, no verdicts: on a busy machine every answer is late. What is checked is that each answer comes.
 

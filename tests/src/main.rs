@@ -76,7 +76,8 @@ enum Verb {
         #[arg(default_values_t = [1_000, 10_000])]
         machines: Vec<usize>,
     },
-    /// Measure what other clients notice of clients that take what they can: probes, reviews, memory.
+    /// Measure what other clients notice of clients that use as many connections, as much memory and as much time as
+    /// they can get: probes, reviews, memory.
     BenchLoad,
     /// Search for inputs that violate a property, with libFuzzer and a nightly compiler.
     Fuzz {

@@ -1,5 +1,6 @@
-//! Clients that take what they can: every other client is answered, and the memory stays within its limit. How long the
-//! answers take is printed and decides nothing; `tests/lab bench-load` measures it.
+//! Clients that use as many connections, as much memory and as much time as they can get: every other client is
+//! answered, and the memory stays within its limit. How long the answers take is printed and decides nothing;
+//! `tests/lab bench-load` measures it.
 
 mod environment;
 

@@ -104,8 +104,8 @@ async fn serve(handler: Arc<Handler>, endpoint: Arc<Endpoint>, request: HttpRequ
         // Release the request body before yielding: a burst of large reviews exhausted the byte budget
         // and was answered 429.
         drop(body);
-        // Reviews that arrived together are validated before any response is sent. Otherwise each client
-        // that gets its response takes processor time from the reviews that still wait.
+        // The reviews whose requests have been received are validated before any response is sent. Otherwise each
+        // client that gets its response takes processor time from the reviews that still wait.
         run_ready_tasks().await;
         return response;
     }

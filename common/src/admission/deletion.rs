@@ -14,7 +14,7 @@ use crate::words::counted;
 /// Most disks that are named one by one. The API server cuts the warnings of a request at 4096 characters.
 const NAMED_MAX: usize = 8;
 
-/// A stored Machine. A part that cannot be read gives no warnings: they are a service, and refuse nothing.
+/// A stored Machine. A part that cannot be read gives no warnings: warnings only inform.
 #[derive(Deserialize)]
 struct Stored<'a> {
     metadata: Metadata,
@@ -63,7 +63,7 @@ pub fn warn_of_deletion(namespace: &str, old: &str) -> Findings {
             counted(more, "more disk")
         ));
     }
-    // It is kept with any disk, also one that left the spec.
+    // The firmware state is kept if any disk is kept, also a disk that left the spec.
     let keeps_disk = disks.len() < block.disks.len()
         || !block.existing_disks.is_empty()
         || !status.kept_volumes.is_empty();

@@ -358,8 +358,8 @@ fn permitted(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &m
     }
 }
 
-/// The fault of a value at `path` that no policy allows. Another value there is another fault: what a Machine was allowed once may
-/// stay and go, and nothing takes its place.
+/// The fault of a value at `path` that no policy allows. Another value there is another fault: an override that the
+/// stored Machine has may stay or be removed, but not be replaced by another value.
 fn not_allowed(path: &[&str], value: &Value, detail: &str) -> Violation {
     let code = Code::OverrideNotAllowed;
     let fault = Violation::new(location(path), code, Kind::Forbidden, detail);

@@ -49,14 +49,14 @@ pub enum Precondition {
     Unchanged,
     /// The reclaim policy of the volume is `Delete`.
     Deletable,
-    /// No VirtualMachine, VirtualMachineInstance, Pod or domain uses it, whether or not this controller created them. A
-    /// guest that cannot run before an import is complete does not use its claim yet.
+    /// No VirtualMachine, VirtualMachineInstance, Pod or domain uses the volume, whether or not this controller created
+    /// them. A guest that cannot run before an import is complete does not use its claim yet.
     Unused,
     /// No guest has run in the instance.
     NeverRan,
-    /// No volume of any pool has it as its backing file. A pool that cannot be read counts as having one.
+    /// No volume of any pool has the volume as its backing file. A pool that cannot be read counts as having one.
     NotABackingFile,
-    /// It has no completion marker: no guest has ever used it.
+    /// The volume has no completion marker: no guest has ever used it.
     Incomplete,
     /// The Machine is not bound to another host.
     NotBoundElsewhere,

@@ -46,8 +46,8 @@ pub(crate) fn reserve(
     }
 }
 
-/// Only exactly what is recorded is removed, and what is there already is not added. A network that is gone has taken
-/// its entries along.
+/// Only what is recorded exactly so is removed, and what exists already is not added. A network that does not exist any
+/// more has no entries to remove.
 fn set_dhcp_hosts(
     host: &mut dyn Connection,
     guard: &Guard,

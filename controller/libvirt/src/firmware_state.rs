@@ -6,7 +6,8 @@ use controller_core::deletion::deletes;
 
 use crate::access::FirmwareState;
 
-/// Kept if a disk of the Machine is kept: a disk that is encrypted with a key of the TPM cannot be read without it.
+/// EFI variables and the content of the TPM are kept if a disk of the Machine is kept: a disk that is encrypted with a
+/// key of the TPM cannot be read without it.
 ///
 /// `volumes`: as the deletion of disks reads them. The names of the files contain the Machine's uid, so no other Machine
 /// ever uses them by accident.

@@ -1,7 +1,7 @@
 //! Machines of a group, which are kept apart by host or zone. Pure.
 //!
-//! What one of two Machines of a group requires or prefers holds for both, as for pods in Kubernetes. A group is one of its
-//! namespace.
+//! What one of two Machines of a group requires or prefers holds for both, as for pods in Kubernetes. A group belongs
+//! to one namespace: Machines of other namespaces are not in it.
 
 use common::api::choice::GroupScope;
 use common::api::normalized::NormalizedGroup;

@@ -208,8 +208,8 @@ impl Guest {
     }
 }
 
-/// Whether the guest of a domain in this state was migrated to another host. `reason`: of the state. A host that forgot it
-/// has the record in our metadata.
+/// Whether the guest of a domain in this state was migrated to another host. `reason`: of the state. After a
+/// start of the daemon the state no longer shows it, but our metadata does.
 pub(crate) fn was_migrated_away(
     state: State,
     reason: i32,

@@ -101,7 +101,9 @@ impl Observed {
             } else if let Some(now) = version(path) {
                 let before = self.images.get(path);
                 if before.is_some_and(|before| *before != now) {
-                    let changed = format!("{path} has changed, and the guest {guest} stands on it");
+                    let changed = format!(
+                        "{path} has changed, and the guest {guest} uses it as a backing file"
+                    );
                     self.violations.insert(changed);
                 }
                 images.insert(path.clone(), now);
@@ -219,7 +221,9 @@ mod tests {
         assert_eq!(violations(&[(&both, 1), (&[], 1), (&both, 2)]), [""; 0]);
         assert_eq!(
             violations(&[(&both[..1], 1), (&both[..1], 2)]),
-            ["/pools/images/debian has changed, and the guest web (process 1) stands on it"]
+            [
+                "/pools/images/debian has changed, and the guest web (process 1) uses it as a backing file"
+            ]
         );
     }
 

@@ -1,4 +1,4 @@
-//! What a Machine on KubeVirt stands on fails, one part after the other, while its guest runs.
+//! Parts that a Machine on KubeVirt needs fail, one after the other, while its guest runs.
 
 use lab::{
     Binary, Lab, OPERATOR_NAMESPACE, Scenario,

@@ -54,7 +54,7 @@ async fn a_guest_that_shut_down_starts_again_unless_guest_shutdown_stops_is_set(
     assert_eq!(report.user_data, ends);
 }
 
-/// `virsh destroy` is no reboot that nobody hears of: it is an event, and the message says what to write instead.
+/// Unlike a reboot, `virsh destroy` is reported: by an event, whose message says what to write instead.
 #[tokio::test]
 async fn a_guest_that_virsh_switches_off_is_reported_and_started_again() {
     let Some(env) = Environment::new().await else {

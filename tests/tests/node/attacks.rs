@@ -1,4 +1,5 @@
-//! Clients that take what they can, against limits that the kernel and the kubelet enforce.
+//! Clients that use as many connections, as much memory and as much time as they can get, against limits that the
+//! kernel and the kubelet enforce.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},

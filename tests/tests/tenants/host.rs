@@ -78,8 +78,8 @@ pub(crate) async fn releasing_the_kept_volume_of_another_namespace(tenants: &Ten
     assert_eq!(kept[0]["machine"], format!("blue/{ARCHIVE}"));
 }
 
-/// The header of a qcow2 image of 4Ei that stands on blue's disk, in the raw disk of a guest: what libvirt reports of the
-/// volume is then what red wrote.
+/// The header of a qcow2 image of 4Ei whose backing file is blue's disk, in the raw disk of a guest: what libvirt
+/// reports of the volume is then what red wrote.
 pub(crate) async fn a_header_in_a_raw_disk(tenants: &Tenants) {
     let (red, machines) = (&tenants.red, Red::machines(&tenants.lab));
     red.create(&local("red", "web", "128Mi")).await;

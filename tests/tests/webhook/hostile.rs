@@ -171,7 +171,7 @@ async fn silent_slow_and_malformed_connections_are_closed_while_others_are_serve
     assert_healthy(&lab, &mut webhook).await;
 }
 
-/// Addresses of clients that take what they can. Together they may have 768 connections of 1,024.
+/// Addresses of clients that open as many connections as they can. Together they may have 768 connections of 1,024.
 const HOSTILE: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)),
     IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3)),

@@ -53,8 +53,8 @@ pub struct DomainMetadata {
     /// Whether the firmware's variables must be reset at the next start, because Secure Boot was switched.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub reset_nvram: bool,
-    /// Whether another client has switched the guest off and it is kept off. A host forgets why a guest is off when its
-    /// daemon starts.
+    /// Whether another client has switched the guest off and it is kept off. libvirt has the reason why a guest is off
+    /// only until its daemon starts again.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub kept_off: bool,
     /// Whether another client has migrated the guest to another host, and this definition was left behind. Recorded for

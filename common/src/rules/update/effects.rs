@@ -156,7 +156,7 @@ effects! {
     Sysprep           "cloudInit.sysprep"          NewInstance            NewInstance,
     DisplayType       "display.type"               Restart                Restart,
     DisplayVideo      "display.video"              Restart                Restart,
-    // So is a change of the Secret's content. KubeVirt's VNC takes no password.
+    // A change of the Secret's content takes effect while the guest runs, too. KubeVirt's VNC takes no password.
     DisplayPassword   "display.passwordSecretRef"  Refused                Live,
     ConsoleLog        "console.log"                Restart                Restart,
     MachineType       "domain.machine.type"        RefusedWhileRunning    RefusedWhileRunning,

@@ -86,7 +86,7 @@ pub(crate) async fn acquire(
     };
     let needs = needs(machine, network);
     if acts {
-        // An address that is released meanwhile is another pass.
+        // An address that is released meanwhile triggers another pass.
         let segments = needs.iter().map(|need| need.segment.clone());
         caches.waiting_for_address.set(machine, segments.collect());
     }

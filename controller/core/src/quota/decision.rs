@@ -23,7 +23,7 @@ const QUOTA_EXCEEDED: &str = "QuotaExceeded";
 /// Whether a Machine gets what it asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It does.
+    /// The Machine gets all of what it asks for.
     Granted,
     /// Others have the rest of the quota.
     Held(Hold),

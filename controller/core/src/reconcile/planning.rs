@@ -78,7 +78,8 @@ pub(crate) fn after_second_refusal<A>(
     second
 }
 
-/// Reports no reset: it is the last action, and one before it waits or was refused.
+/// Keeps the reset that the stored status reports: a reset is the last action of a plan, and an action before it waits
+/// or was refused.
 pub(super) fn keep_last_reset<A>(machine: &Machine, plan: &mut Plan<A>) {
     if let Some(status) = &mut plan.status {
         status.last_reset.clone_from(&machine.status.last_reset);

@@ -14,7 +14,8 @@ use crate::plan::Action;
 /// Reason of the condition.
 const REASON: &str = "KubeVirtApiError";
 
-/// The failure of an action. One for want of KubeVirt's admission has a reason, so that the status reports it at once.
+/// The failure of an action. If KubeVirt's admission did not answer, the failure has a reason, so that the status
+/// reports it at once.
 pub(super) fn failed(action: &Action, error: ApiError) -> Failed {
     let needs_kubevirt = is_of_kubevirt(action) && error.remedy() == Remedy::Retry;
     let is_unanswered = match &error {

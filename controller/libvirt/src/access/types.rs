@@ -279,7 +279,7 @@ impl DhcpServer {
         hosts.filter(move |it| *it != host && (it.mac == host.mac || it.address == host.address))
     }
 
-    /// Whether an entry without an address, or without a card, stands against this one.
+    /// Whether an entry without an address, or without a card, conflicts with this one.
     pub(crate) fn refuses(&self, host: DhcpHost) -> bool {
         let mut partial = self.partial.iter();
         partial.any(|(mac, address)| *mac == Some(host.mac) || *address == Some(host.address))

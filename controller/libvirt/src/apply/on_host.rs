@@ -236,9 +236,9 @@ fn set_display_password(
     host.set_display_password(uuid, &device, applied.as_deref())
 }
 
-/// libvirt learns of the file, which QEMU made, by a refresh of the pool. A pool that is gone has taken its logs along, as
-/// far as libvirt knows. The deletion of the Machine waits neither for it nor for another pool, which has to be read before
-/// any volume is deleted: a log holds no data of a guest.
+/// libvirt learns of the file, which QEMU made, by a refresh of the pool. If libvirt no longer has the pool, the log
+/// counts as deleted. The deletion of the Machine waits neither for it nor for another pool, which has to be read
+/// before any volume is deleted: a log holds no data of a guest.
 fn delete_console_log(host: &mut dyn Connection, job: &Job, pool: &str, name: &str) -> Result<()> {
     match host.refresh(pool) {
         Err(AccessError::Absent(_) | AccessError::Refused(_)) => return Ok(()),

@@ -42,8 +42,8 @@ pub(crate) struct FetchRequest {
 }
 
 /// Fetches an image into a volume of a name that was never used. Blocks until it is complete. Attempts that were
-/// interrupted are removed first, unless something stands on one. Nothing is uploaded before the header was parsed.
-/// The guard is asked with every chunk, and before the image is called complete.
+/// interrupted are removed first, unless a volume has one as its backing file. Nothing is uploaded before the header
+/// was parsed. The guard is asked with every chunk, and before the image is called complete.
 pub(crate) fn fetch(
     host: &mut dyn Connection,
     request: &FetchRequest,

@@ -282,9 +282,9 @@ impl Fetches {
     pub(crate) fn hold(&self, now: Instant) {
         let hold = &mut self.lock().hold;
         let length = match *hold {
-            // It is under way, or the images of others have their time.
+            // A hold is under way, or images are begun for as long as the last hold took.
             Some(last) if now < last.until + last.length => return,
-            // What waits has not had its moment yet.
+            // This hold follows on the last one, which was too short for what waits.
             Some(last) if now < last.until + last.length + HOLD => (last.length * 2).min(HOLD_MAX),
             _ => HOLD,
         };

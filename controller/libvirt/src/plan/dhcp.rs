@@ -97,7 +97,7 @@ impl Reservations<'_> {
                 if self.known.contains(&record) && self.running.is_some() {
                     entries.fault.get_or_insert(self.missing(card, &record));
                 }
-                // One of ours that stands against it is removed first.
+                // An entry of ours that conflicts with it is removed first.
                 add.push(record.clone());
             }
             entries.records.push(record);
@@ -156,7 +156,7 @@ impl Reservations<'_> {
         Some((record, server))
     }
 
-    /// Whose entry it is, is not said: it may be that of a Machine of another namespace.
+    /// The message does not say whose entry it is: it may be that of a Machine of another namespace.
     fn taken(&self, card: &Nic, record: &DhcpRecord) -> Fault {
         let why = "has another entry for the address or for the card, which the controller did not make: remove that entry, or exclude the address in the NetworkConfiguration";
         self.fault(card, record, why)

@@ -76,7 +76,7 @@ pub(super) fn display(
         return at_restart(secret);
     };
     let fault = match password {
-        // Not read: the password of the Secret as it is is in effect.
+        // Not read, because the present content of the Secret is in effect already.
         Password::NotRead => None,
         Password::Read(None) => Some(not_found(machine, secret)),
         Password::Read(Some(value)) => match parse(secret, value) {

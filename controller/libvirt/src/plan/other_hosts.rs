@@ -85,8 +85,8 @@ fn migrated_away(name: &str, host: &str) -> String {
 }
 
 impl Steps {
-    /// Takes out all but what is done on the host of such a Machine: a stop that is desired, and the record that the guest
-    /// was migrated away. A host forgets that when its daemon starts.
+    /// Removes all actions but those permitted on the host of such a Machine: a stop that is desired, and the record
+    /// that the guest was migrated away, which libvirt itself has only until its daemon starts again.
     pub(super) fn keep_permitted(&mut self, block: &Normalized, guest: Option<&Guest>) {
         let stops = block.power_state == PowerState::Stopped;
         let actions = &mut self.actions;

@@ -105,7 +105,7 @@ fn an_image_may_stand_on_another_one_of_its_pool_and_on_nothing_else() {
             (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),
             (outcome, expected) => panic!("{backing}: {outcome:?}, not {expected:?}"),
         }
-        // What a tenant's URL was fetched to stands on nothing.
+        // A volume that was fetched from a tenant's URL may have no backing file.
         put(&host, "vitistack-image-1", header(Some((&backing, format))));
         let why = checked(&host, "vitistack-image-1", VolumeFormat::Qcow2).unwrap_err();
         assert!(why.contains("has the backing file"), "{why}");
