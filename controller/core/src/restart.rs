@@ -7,9 +7,13 @@
 //! ```
 //! `status.lastRestart` has a request from the moment on from which it is not new any more. KubeVirt's backend records an open
 //! one there, in `replaces`; libvirt's in the metadata of the domain.
+//!
+//! A guest that runs is not shut down for a request while it could not be started again as its spec describes it. It runs on,
+//! with [`waiting`] in its status, and is restarted when nothing is missing any more.
 
 use common::api::status::LastRestart;
 
+use crate::conditions::Fault;
 use crate::machine::Machine;
 
 /// Text of the restart-requested annotation, cut to what the status can store, if the status does not have it yet. Each new
@@ -49,6 +53,23 @@ pub fn open_for(last: Option<&LastRestart>, replaces: &str, cause: &str) -> Last
 /// Whether the guest that replaces the former one has not come up yet.
 pub fn is_open(last: Option<&LastRestart>) -> bool {
     last.is_some_and(|last| last.replaces.is_some())
+}
+
+/// Whether a guest that runs may be shut down for a requested restart. `is_complete`: whether everything is there that its
+/// next start needs to be as the spec describes it, and no action of the plan that it depends on was refused.
+pub fn may_stop_for_restart(machine: &Machine, is_complete: bool) -> bool {
+    is_complete && !machine.addresses.keeps_off()
+}
+
+/// That a requested restart waits, for the condition `RestartRequired`. `cause`: what the next start lacks.
+pub fn waiting(cause: Option<&Fault>) -> Fault {
+    let why = cause.map_or_else(String::new, |fault| {
+        format!(" ({}: {})", fault.reason(), fault.message())
+    });
+    let message = format!(
+        "the guest runs on, because it could not be started again as its spec describes it{why}: the restart is carried out when it could, without another request"
+    );
+    Fault::new("RestartWaits", message)
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Refusal, Subject};
 use controller_core::refusal::{Part, Reasons};
 use controller_core::reset::{PowerPlan, reset};
+use controller_core::restart::may_stop_for_restart;
 
 /// Pause before it is looked again who uses an existing or adopted claim. Pods of others are not watched.
 const CLAIM_RETRY: Duration = Duration::from_secs(30);
@@ -51,9 +52,6 @@ pub(crate) fn plan(
     let storage = storage(machine, block, observed, growth);
     let mut restart = restart(machine, block, observed);
     let migration = migration(machine, block, observed, refusal);
-    let holds_restart = storage.holds_start || restart_waits(&storage, refusal);
-    let restarts = (!holds_restart).then_some(&restart);
-    let (reset, reset_guest) = requested_reset(machine, block, observed, restarts, refusal);
     let refused = refusal.and_then(|refusal| REASONS.fault(refusal));
     let context = VmContext {
         networks: &networks,
@@ -66,6 +64,12 @@ pub(crate) fn plan(
     if guest.changes_template {
         restart.replace_what_never_ran(machine, block, observed);
     }
+    let is_complete = guest.is_complete && !refuses_start(&storage, refusal);
+    if !may_stop_for_restart(machine, is_complete) {
+        restart.wait(machine, observed);
+    }
+    let restarts = (!restart.waits && !storage.holds_start).then_some(&restart);
+    let (reset, reset_guest) = requested_reset(machine, block, observed, restarts, refusal);
     let mut inputs = StatusInputs {
         block: Some(block),
         network: networks.outcome,
@@ -76,6 +80,7 @@ pub(crate) fn plan(
         pending: storage.pending,
         sizes: storage.sizes,
         restart: restart.last,
+        restart_waits: restart.waits,
         migration: migration.last,
         reset,
         foreign_stop: guest.foreign_stop,
@@ -146,8 +151,8 @@ pub(crate) fn report_unfit(
     report(machine, observed, now, &inputs, &[])
 }
 
-/// Whether a restart waits for what was refused, because the former guest is deleted after it.
-fn restart_waits(storage: &Storage, refusal: Option<&Refusal>) -> bool {
+/// Whether an action was refused on which the start after a restart depends. The former guest is deleted after it.
+fn refuses_start(storage: &Storage, refusal: Option<&Refusal>) -> bool {
     refusal.is_some_and(|refusal| match refusal.subject {
         // The growth of a volume comes after it.
         Subject::Storage => {

@@ -50,9 +50,24 @@ const TAKEN_BACK: &str = "it was shutting down when spec.powerState became Runni
 pub(super) struct Restart {
     pub(super) last: Option<LastRestart>,
     pub(super) action: Option<Action>,
+    /// Whether the guest runs on although its restart was requested: see [`may_stop_for_restart`].
+    ///
+    /// [`may_stop_for_restart`]: controller_core::restart::may_stop_for_restart
+    pub(super) waits: bool,
 }
 
 impl Restart {
+    /// Leaves a guest that runs as it is, if it is to be replaced because a user requested that. The request stays open.
+    pub(super) fn wait(&mut self, machine: &Machine, observed: &Observed) {
+        let Some(last) = &self.last else { return };
+        let guest = instance(machine, observed).filter(|instance| instance.runs());
+        let is_former =
+            guest.is_some_and(|it| last.replaces.as_deref() == Some(it.uid()) && !it.is_deleting());
+        if last.cause.is_none() && is_former {
+            (self.action, self.waits) = (None, true);
+        }
+    }
+
     /// Whether the guest that replaces the former one has not come up yet.
     pub(super) fn is_open(&self) -> bool {
         restart::is_open(self.last.as_ref())
@@ -91,7 +106,10 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
     let last = machine.status.last_restart.clone();
     if !observed.kubevirt {
         // Without KubeVirt's kinds, no instance can be observed.
-        return Restart { last, action: None };
+        return Restart {
+            last,
+            ..Restart::default()
+        };
     }
     let instance = instance(machine, observed);
     let on = block.power_state == PowerState::Running;
@@ -124,7 +142,10 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
         cause,
     }) = last
     else {
-        return Restart { last, action: None };
+        return Restart {
+            last,
+            ..Restart::default()
+        };
     };
     // One that got a node after all stays: what it lacks is a pending change.
     let is_of_waiting = cause.as_deref() == Some(NEVER_RAN);
@@ -151,14 +172,18 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
         replaces,
         cause,
     });
-    Restart { last, action }
+    Restart {
+        last,
+        action,
+        waits: false,
+    }
 }
 
 /// The status is written first.
 fn begun(open: LastRestart) -> Restart {
     Restart {
         last: Some(open),
-        action: None,
+        ..Restart::default()
     }
 }
 

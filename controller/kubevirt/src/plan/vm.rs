@@ -34,6 +34,8 @@ pub(super) struct Plans {
     /// Template of the VirtualMachine; `None` while it cannot be rendered. While the growth of the Machine is held, the
     /// present one.
     pub(super) desired: Option<Template>,
+    /// Whether everything is there that the VirtualMachine needs to be as the block describes it.
+    pub(super) is_complete: bool,
     /// Whether the actions change the template of an existing VirtualMachine.
     pub(super) changes_template: bool,
     /// Set while another client has stopped the guest, and it stays off for now.
@@ -94,11 +96,9 @@ pub(super) fn guest(
         Ok(action) => plans.actions.extend(action),
         Err(fault) => plans.outcome.record_first(fault),
     }
-    let is_blocked = [&plans.outcome, &networks.outcome, &storage.outcome]
-        .iter()
-        .any(|outcome| outcome.fault.is_some())
-        || storage.import.is_some()
-        || is_refused;
+    let outcomes = [&plans.outcome, &networks.outcome, &storage.outcome];
+    plans.is_complete = outcomes.iter().all(|it| it.fault.is_none()) && storage.import.is_none();
+    let is_blocked = !plans.is_complete || is_refused;
     let mut desired = rendered(machine, block, observed, networks);
     if restart.is_open() && block.power_state == PowerState::Running {
         "Always".clone_into(&mut desired.spec.run_strategy);

@@ -233,6 +233,16 @@ impl fmt::Debug for DisplayPassword {
     }
 }
 
+impl Action {
+    /// Whether it makes a disk of the Machine, or an image for one.
+    pub(super) fn makes_volume(&self) -> bool {
+        matches!(
+            self,
+            Self::CreateVolume { .. } | Self::CopyVolume { .. } | Self::FetchImage { .. }
+        )
+    }
+}
+
 impl Act for Action {
     fn effect(&self) -> Option<Effect> {
         match self {

@@ -1,8 +1,10 @@
-//! A Machine that is not under deletion: finalizer → host → images → volumes → seed → definition → devices → power → status.
+//! A Machine that is not under deletion: host → images → volumes → seed → definition or hot-plugged devices → DHCP entries →
+//! power → deletion of kept volumes → growth → password of the screen → reset → status.
 
 use std::mem::take;
 use std::time::Duration;
 
+use common::api::choice::PowerState;
 use common::api::normalized::Normalized;
 use common::api::status::MachineStatus;
 use common::render::libvirt::{Difference, Domain, DomainMetadata, VolumeRecord};
@@ -13,6 +15,7 @@ use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Refusal, Subject};
 use controller_core::refusal::{Part, Reasons};
 use controller_core::reset::reset;
+use controller_core::restart::may_stop_for_restart;
 
 use super::action::{Action, Draft};
 use super::definition::{Definition, definition};
@@ -188,13 +191,15 @@ fn on<'a>(
     steps.actions.extend(volumes.answer_to_recreation(machine));
     steps.actions.extend(writes_seed);
     let is_refused = refusal.is_some_and(|refusal| refusal.subject == Subject::Guest);
-    let running = guest.and_then(|guest| guest.running.as_ref());
-    findings.changes = match (&desired, running) {
-        (Some(desired), Some(running)) => desired.differences_from(running),
-        // What the guest has of the quota counts also while nothing can be defined.
-        (None, Some(running)) => other_sizes(block, running),
-        (_, None) => vec![],
+    // While the growth is held, the next start is that of the present definition.
+    let present = guest.and_then(|guest| guest.defined.as_ref());
+    let next = if observed.hold.is_none() {
+        desired.as_ref()
+    } else {
+        desired.as_ref().and(present)
     };
+    let running = guest.and_then(|guest| guest.running.as_ref());
+    findings.changes = changes(block, next, running);
     let screen = findings.add_display(display(machine, block, view, &observed.password));
     let defines = desired.is_some() && !is_refused && observed.hold.is_none();
     let releases = releases(machine, block, view, &observed.kept_of_former, defines);
@@ -211,13 +216,13 @@ fn on<'a>(
         let is_written = observed.hold.is_none() && scope == Scope::All;
         let written = desired.as_ref().filter(|_| is_written);
         let recorded = recorded(written, guest, view);
-        let is_held = desired.as_ref().is_none_or(|desired| {
-            machine.addresses.keeps_off() || steps.wait_for(refusal, guest, desired)
-        });
+        let is_complete = desired
+            .as_ref()
+            .is_some_and(|desired| !steps.wait_for(refusal, guest, desired));
         let context = power::Context {
             on_foreign_stop: observed.on_foreign_stop,
             now,
-            may_restart: !is_held,
+            may_restart: may_stop_for_restart(machine, is_complete),
         };
         let power = power(machine, block, guest, &recorded, context);
         findings.add_power(&power, &view.host);
@@ -249,6 +254,18 @@ fn on<'a>(
         findings,
         (steps, scope),
     )
+}
+
+/// What a running guest does not have of its next definition, which is `None` if a part of it is missing.
+fn changes(block: &Normalized, next: Option<&Domain>, running: Option<&Domain>) -> Vec<Difference> {
+    let stops = block.power_state == PowerState::Stopped;
+    match (next, running) {
+        (_, None) => vec![],
+        // What the guest has of the quota counts until it is off, and while nothing can be defined.
+        (_, Some(running)) if stops => other_sizes(block, running),
+        (None, Some(running)) => other_sizes(block, running),
+        (Some(next), Some(running)) => next.differences_from(running),
+    }
 }
 
 /// The sizes that a running guest has in place of those of the block.

@@ -11,8 +11,8 @@ use super::action::{Action, Draft};
 /// same plan again: as long as between two steps of power, which are carried out.
 const RECHECK_PAUSE: Duration = Duration::from_secs(5);
 
-/// The actions that need no more vCPUs, memory or storage: those that start, stop or reset the guest as it is defined, fetch
-/// an image, or delete a kept disk.
+/// The actions that need no more vCPUs, memory or storage: those that start, stop or reset the guest as it is defined, set
+/// the password of its screen, fetch an image, or delete a kept disk.
 pub(crate) fn without_growth(draft: Draft) -> Draft {
     let mut actions = draft.actions;
     let planned = actions.len();
@@ -40,7 +40,9 @@ fn is_free(action: &Action) -> bool {
     // State is discarded by a definition, which is not written.
     let is_answer = matches!(action, Action::RemoveAnnotation(name)
         if *name != names::ANNOTATION_DISCARD_STATE);
-    action.stops_or_resets() || is_start || makes_room || is_fetch || is_answer
+    // A password that was taken back is to be out of effect at once.
+    let is_password = matches!(action, Action::SetDisplayPassword { .. });
+    action.stops_or_resets() || is_start || is_password || makes_room || is_fetch || is_answer
 }
 
 #[cfg(test)]

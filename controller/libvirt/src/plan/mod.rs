@@ -5,7 +5,8 @@
 //! Machine ───┼─ not to act on ─▶ status alone (no block, host unreachable or in maintenance)
 //!            ├─ unbound ───────▶ bind it to a host, and nothing else
 //!            ├─ moved ─────────▶ leave the host that it was on, and nothing else
-//!            └─ else ──────────▶ images → volumes → seed → definition → devices → power → status
+//!            └─ else ──────────▶ images → volumes → seed → definition or devices → DHCP entries → power → deletions → growth →
+//!                              password → reset → status
 //! ```
 //! No clock, no host, no randomness. A plan is safe to repeat from any point: an operation of several steps is
 //! recorded in the domain's metadata before the first of them, and a domain is touched only if its uuid and its

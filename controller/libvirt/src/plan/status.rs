@@ -24,6 +24,7 @@ use controller_core::conditions::{
 use controller_core::machine::Machine;
 use controller_core::plan::Now;
 use controller_core::ready::{ReadyInputs, last_known, readiness_probe_fails, restarting};
+use controller_core::restart::waiting;
 
 /// Findings of the plan.
 #[derive(Debug, Default)]
@@ -63,6 +64,11 @@ pub(super) struct Findings<'a> {
     /// That another client has switched the guest off.
     pub(super) foreign_stop: Option<Fault>,
     pub(super) maintenance: bool,
+    /// Whether planned actions are not carried out, because the Machine is paused, its host is in maintenance, or another
+    /// host shows its domain.
+    pub(super) leaves_actions: bool,
+    /// Whether a restart is requested that is not carried out for one of these causes.
+    pub(super) leaves_restart: bool,
 }
 
 impl Findings<'_> {
@@ -122,7 +128,11 @@ pub(super) fn report(
     }
     let pending_changes = pending(&findings.changes);
     let restart_waits = (findings.restarting == Restarting::Waits).then(|| restart_waits(findings));
-    if let Some(fault) = restart_waits.or_else(|| waits_for_restart(machine, &pending_changes)) {
+    let required = findings
+        .block
+        .filter(|block| block.power_state == PowerState::Running);
+    let required = required.and_then(|_| waits_for_restart(machine, &pending_changes));
+    if let Some(fault) = restart_waits.or(required) {
         conditions.set("RestartRequired", "True", &fault);
     }
     if guest.is_some_and(|guest| guest.has_agent) {
@@ -195,14 +205,7 @@ fn restart_waits(findings: &Findings<'_>) -> Fault {
         findings.guest.fault.as_ref(),
         findings.no_room.as_ref(),
     ];
-    let fault = faults.into_iter().flatten().next();
-    let why = fault.map_or_else(String::new, |fault| {
-        format!(" ({}: {})", fault.reason(), fault.message())
-    });
-    let message = format!(
-        "the guest runs on, because it could not be started again{why}: the restart is carried out when it could, without another request"
-    );
-    Fault::new("RestartWaits", message)
+    waiting(faults.into_iter().flatten().next())
 }
 
 /// The operating system of a running guest, if its agent reports it.
@@ -307,9 +310,10 @@ fn ready(
         Some(_) => !is_to_run,
     };
     let left_alone = if machine.is_paused() {
-        Some(paused())
+        differs.then(paused)
     } else {
-        findings.maintenance.then(in_maintenance)
+        let is_left = differs || findings.leaves_actions || findings.leaves_restart;
+        (findings.maintenance && is_left).then(in_maintenance)
     };
     let unready = readiness.filter(|shown| !shown.is_ready);
     let ready = ReadyInputs {
@@ -329,7 +333,7 @@ fn ready(
             let message = "the guest is paused on its host: resume it there (virsh resume)";
             Fault::new("GuestPaused", message)
         }),
-        left_alone: left_alone.filter(|_| differs),
+        left_alone,
         is_to_run,
         probe: unready.map(|shown| readiness_probe_fails(&shown.why)),
         ..ReadyInputs::default()

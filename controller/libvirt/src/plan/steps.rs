@@ -6,6 +6,7 @@ use common::api::normalized::Normalized;
 use common::names;
 use common::render::libvirt::{Difference, Domain, LiveUpdate};
 use controller_core::backend::Act as _;
+use controller_core::conditions::Fault;
 use controller_core::machine::Machine;
 use controller_core::plan::{Now, Refusal, Subject};
 
@@ -52,7 +53,14 @@ pub(super) fn finish(
     mut findings: Findings<'_>,
     (mut steps, scope): (Steps, Scope),
 ) -> Draft {
+    let may_all = scope == Scope::All && !machine.is_paused();
+    let planned = if may_all {
+        vec![]
+    } else {
+        steps.actions.clone()
+    };
     if scope != Scope::All {
+        findings.leaves_restart = findings.restarting != Restarting::No;
         (findings.restart, findings.reset) = (None, None);
         findings.restarting = Restarting::No;
     }
@@ -65,10 +73,25 @@ pub(super) fn finish(
         }
     }
     steps.keep_off(machine);
+    let left = planned.into_iter();
+    let left = left.filter(|it| machine.is_paused() || !steps.actions.contains(it));
+    findings.add_left(&left.collect::<Vec<_>>());
     Draft {
         actions: steps.actions,
         status: Some(report(machine, observed, now, &findings)),
         requeue_after: steps.requeue_after,
+    }
+}
+
+impl Findings<'_> {
+    /// Adds what the planned actions that are not carried out would have made.
+    fn add_left(&mut self, left: &[Action]) {
+        self.leaves_actions = !left.is_empty();
+        if left.iter().any(Action::makes_volume) {
+            let message = "the disks get their volumes when the controller may change the Machine again: the conditions Paused, Ready and VirtualMachineReady show why it may not now";
+            self.withheld
+                .get_or_insert_with(|| Fault::new("VolumesPending", message));
+        }
     }
 }
 

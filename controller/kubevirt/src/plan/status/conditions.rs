@@ -15,6 +15,7 @@ use controller_core::conditions::{self, Fault, Verdict, paused};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::ready::{ReadyInputs, readiness_probe_fails, restarting};
+use controller_core::restart::waiting;
 
 pub(super) fn storage(inputs: &StatusInputs<'_>) -> Verdict {
     if let Some(fault) = &inputs.storage.fault {
@@ -81,12 +82,27 @@ fn fields_with(changes: &[PendingChange], action: PendingAction) -> Vec<&str> {
     with.map(|change| change.field.as_str()).collect()
 }
 
-/// `RestartRequired`: names the changed fields, and why KubeVirt cannot apply them by a migration.
+/// `RestartRequired`: why a requested restart waits, or the changed fields, and why KubeVirt cannot apply them by a
+/// migration. A guest that is to stop has the changes at its next start.
 pub(super) fn restart_required(
     machine: &Machine,
+    inputs: &StatusInputs<'_>,
     changes: &[PendingChange],
     live: &LiveGuest<'_>,
 ) -> Option<Fault> {
+    let block = inputs.block?;
+    if block.power_state == PowerState::Stopped {
+        return None;
+    }
+    if inputs.restart_waits {
+        let faults = [
+            inputs.storage.fault.as_ref(),
+            inputs.network.fault.as_ref(),
+            inputs.import.as_ref(),
+            inputs.guest.fault.as_ref(),
+        ];
+        return Some(waiting(faults.into_iter().flatten().next()));
+    }
     let fields = fields_with(changes, PendingAction::Restart);
     let might_migrate = |field: &str| {
         pending_action(Backend::Kubevirt, field, true) == PendingAction::LiveMigration
@@ -175,7 +191,8 @@ pub(super) fn ready(
     let awaits_import = live.vm.is_none() || (is_to_run && !has_guest);
     let vm_fails = virtual_machine.0 == "False" && !has_guest;
     let restart = inputs.restart.as_ref();
-    let restart = restart.filter(|restart| is_to_run && restart.replaces.is_some());
+    let is_under_way = is_to_run && !inputs.restart_waits;
+    let restart = restart.filter(|restart| is_under_way && restart.replaces.is_some());
     let status = live.vm.map_or("", |vm| vm.status.printable_status.as_str());
     let has_no_guest_yet = matches!(phase, Phase::Pending | Phase::Creating | Phase::Failed);
     let ready = ReadyInputs {

@@ -10,7 +10,6 @@ mod live;
 mod mirrored;
 
 use common::api::choice::{Phase, PowerState};
-use common::api::normalized::Normalized;
 use common::api::status::{MachineStatus, PendingChange};
 use common::catalog::DECLARATIVE_HOTPLUG;
 
@@ -64,7 +63,7 @@ pub(super) fn report(
     let required = [
         (
             "RestartRequired",
-            restart_required(machine, &pending_changes, &live),
+            restart_required(machine, inputs, &pending_changes, &live),
         ),
         (
             "MigrationRequired",
@@ -107,16 +106,14 @@ pub(super) fn report(
     }
 }
 
-/// Changes that the running guest does not have yet: none if it is off or on its way there, because it has them at
-/// its next start.
+/// Changes that the running guest does not have yet: none if it is off, because it has them at its next start. Of a guest
+/// that is to stop, only the sizes: what it has of the quota counts until it is off.
 fn pending_changes(
     inputs: &StatusInputs<'_>,
     live: &LiveGuest<'_>,
     observed: &Observed,
 ) -> Vec<PendingChange> {
-    let runs = |block: &&Normalized| block.power_state == PowerState::Running;
-    let (Some(vm), Some(guest), Some(block)) = (live.vm, live.guest(), inputs.block.filter(runs))
-    else {
+    let (Some(vm), Some(guest), Some(block)) = (live.vm, live.guest(), inputs.block) else {
         return Vec::new();
     };
     let settings = observed.settings.as_ref();
@@ -126,8 +123,9 @@ fn pending_changes(
         refuses: find_condition(&vm.status.conditions, "RestartRequired", "True").is_some(),
         plugs_disks: settings.and_then(|it| it.offers(&DECLARATIVE_HOTPLUG)) == Some(true),
     };
+    let is_to_run = block.power_state == PowerState::Running;
     // What the guest has of the quota counts also while the VirtualMachine cannot be changed.
-    let Some(desired) = &inputs.desired else {
+    let Some(desired) = inputs.desired.as_ref().filter(|_| is_to_run) else {
         return other_sizes(vm.name(), &guest, block);
     };
     let mut changes = pending(vm.name(), &guest, desired);

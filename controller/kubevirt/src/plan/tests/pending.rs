@@ -382,11 +382,15 @@ fn volumes_that_others_plugged_in_are_no_change() {
 }
 
 #[test]
-fn a_guest_that_is_off_or_shuts_down_has_nothing_pending() {
+fn a_guest_that_shuts_down_has_only_its_sizes_pending_and_one_that_is_off_nothing() {
     let mut environment = running();
-    edit(&mut environment, |block| block.cpu.cores = 8);
+    edit(&mut environment, |block| {
+        block.cpu.cores = 8;
+        block.timezone = Some("Europe/Oslo".into());
+    });
     environment.settle();
     assert_eq!(reported(&environment, "RestartRequired").0, "True");
+    assert_eq!(pending(&environment).len(), 2);
     edit(&mut environment, |block| {
         block.power_state = PowerState::Stopped;
     });
@@ -394,11 +398,13 @@ fn a_guest_that_is_off_or_shuts_down_has_nothing_pending() {
     // KubeVirt keeps its condition until the next start.
     flag_restart(&mut environment);
     assert_eq!(reported(&environment, "Ready"), ("False", "Stopping"));
-    for _ in 0..2 {
-        assert_eq!(pending(&environment), [[""; 4]; 0]);
-        assert_eq!(reported(&environment, "RestartRequired"), ("", ""));
-        environment.settle();
-    }
+    // What it has of the quota counts until it is off.
+    let sizes = [["cpu.cores", "2", "8", "Restart"]];
+    assert_eq!(pending(&environment), sizes);
+    assert_eq!(reported(&environment, "RestartRequired"), ("", ""));
+    environment.settle();
+    assert_eq!(pending(&environment), [[""; 4]; 0]);
+    assert_eq!(reported(&environment, "RestartRequired"), ("", ""));
 }
 
 /// What KubeVirt has of this cluster's guest: a disk that is plugged in, in this phase; `None`: none.

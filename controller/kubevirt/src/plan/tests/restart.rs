@@ -6,7 +6,9 @@ use proptest::prelude::*;
 
 use super::{edit, message, phase, reported};
 use crate::environment::FakeCluster;
-use controller_core::fixtures::{annotate, block, machine, pause};
+use controller_core::conditions::Fault;
+use controller_core::fixtures::{annotate, block, machine, nic, pause};
+use controller_core::held_addresses::AddressFault;
 use controller_core::objects::Meta as _;
 
 fn running(stops: bool) -> FakeCluster {
@@ -78,6 +80,53 @@ fn a_new_request_restarts_the_guest_once() {
         assert_eq!(environment.restarted.len(), 2);
         assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
         assert_eq!(strategy(&environment), usual);
+    }
+}
+
+/// The same rule as on libvirt, with a test of the same name.
+#[test]
+fn a_guest_runs_on_until_it_could_be_started_again() {
+    type Change = fn(&mut FakeCluster);
+    let lacks_network: Change = |environment| {
+        edit(environment, |block| {
+            block.networks.push(nic("eth1", Some("storage")));
+        });
+    };
+    let has_network: Change = |environment| {
+        edit(environment, |block| {
+            block.networks.pop();
+        });
+    };
+    let has_address_of_another: Change = |environment| {
+        environment.machine_mut().addresses.fault = Some(AddressFault {
+            fault: Fault::new("AddressInUse", "Machine 'app' has it"),
+            is_in_use: true,
+            is_transient: false,
+        });
+    };
+    let has_own_address: Change = |environment| environment.machine_mut().addresses.fault = None;
+    for (reason, begin, end) in [
+        ("NetworkConfigurationNotFound", lacks_network, has_network),
+        ("AddressInUse", has_address_of_another, has_own_address),
+    ] {
+        let mut environment = running(false);
+        let before = instance(&environment);
+        begin(&mut environment);
+        ask(&mut environment, "now");
+        environment.settle();
+        assert_eq!(reported(&environment, "NetworkReady"), ("False", reason));
+        assert_eq!(environment.restarted, [""; 0], "{reason}");
+        assert_eq!(instance(&environment), before, "{reason}");
+        let waits = reported(&environment, "RestartRequired");
+        assert_eq!(waits, ("True", "RestartWaits"), "{reason}");
+        assert!(message(&environment, "RestartRequired").contains(reason));
+
+        end(&mut environment);
+        environment.settle();
+        assert_eq!(environment.restarted, Vec::from_iter(before), "{reason}");
+        assert_eq!(last(&environment), Some(("now", None)));
+        assert_eq!(reported(&environment, "RestartRequired"), ("", ""));
+        assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
     }
 }
 

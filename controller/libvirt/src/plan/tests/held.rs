@@ -71,6 +71,22 @@ fn a_guest_that_may_not_grow_is_stopped_started_and_restarted_as_it_is() {
     );
 }
 
+/// The present definition is that of the next start, so a restart would bring nothing.
+#[test]
+fn while_the_growth_is_held_nothing_waits_for_a_restart() {
+    let mut env = held();
+    env.edit(|block| block.cpu.cores = 4);
+    env.settle();
+    assert_eq!(reported(&env, "RestartRequired"), ("", ""));
+    assert!(env.machine().status.pending_changes.is_empty());
+    env.hold = None;
+    env.settle();
+    assert_eq!(
+        reported(&env, "RestartRequired"),
+        ("True", "RestartRequired")
+    );
+}
+
 /// The images of disks and drives were never fetched.
 #[test]
 fn a_disk_that_is_not_made_and_a_medium_that_is_fetched_keep_no_guest_off() {
