@@ -29,6 +29,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::random::random;
+
 /// Name of the Lease. All replicas of all releases use the same.
 const LEASE: &str = "kubevirt-operator";
 /// A holder that has not renewed for this long counts as gone. A standby reads every 2 s, so it takes over within 12 s.
