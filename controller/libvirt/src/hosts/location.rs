@@ -15,6 +15,7 @@ use common::render::libvirt::{DomainMetadata, domain_uuid};
 use controller_core::cache::Cache;
 use controller_core::machine::Machine;
 use futures::future::join_all;
+use uuid::Uuid;
 
 use super::connected::{ConnectedHost, NOT_POLLED};
 use super::registry::Hosts;
@@ -57,8 +58,10 @@ impl Hosts {
 
     /// The hosts that have a domain of the Machine's uuid with our metadata of it.
     fn shown(&self, uid: &str) -> Vec<ShownDomain> {
+        let uuid = domain_uuid(uid);
         let all = self.all();
-        all.iter().filter_map(|host| shown_on(host, uid)).collect()
+        let shown = all.iter().filter_map(|host| shown_on(host, uuid, uid));
+        shown.collect()
     }
 
     /// The domain of a Machine on other hosts than this one.
@@ -87,8 +90,8 @@ impl Hosts {
         join_all(asked).await.into_iter().flatten().next()
     }
 
-    /// The hosts, other than `here`, on which a Machine is or may be at the time of the call: they speak against an effect on
-    /// its domain on `here`. `hint`: the host in its status.
+    /// The hosts, other than `here`, on which a Machine is or may be at the time of the call. While there is one, no effect on
+    /// its domain on `here` is permitted. `hint`: the host in its status.
     pub(crate) fn other_hosts(
         &self,
         uid: &str,
@@ -138,7 +141,9 @@ impl Hosts {
 
     /// Why nothing is known of a registered host now; `None`: it answers, or is not registered.
     fn why_unknown(&self, name: &str, objects: &Cache<LibvirtHost>) -> Option<String> {
-        objects.get("", name)?;
+        if !objects.contains("", name) {
+            return None;
+        }
         match self.get(name) {
             Some(host) => host.snapshot().err(),
             None => Some(NOT_POLLED.to_owned()),
@@ -146,9 +151,10 @@ impl Hosts {
     }
 }
 
-fn shown_on(host: &ConnectedHost, uid: &str) -> Option<ShownDomain> {
+/// `uuid`: that of the Machine's domain, computed once for all hosts.
+fn shown_on(host: &ConnectedHost, uuid: Uuid, uid: &str) -> Option<ShownDomain> {
     let snapshot = host.last_snapshot()?;
-    let found = snapshot.domain(domain_uuid(uid))?;
+    let found = snapshot.domain(uuid)?;
     found.metadata.as_ref().filter(|it| it.uid == uid)?;
     Some(ShownDomain {
         host: host.name.clone(),
