@@ -17,6 +17,7 @@
 
 mod planning;
 
+use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -183,7 +184,7 @@ pub async fn reconcile(cached: Arc<CachedMachine>, context: Arc<Context>) -> Dur
         let hold = match decide(&context.caches, &cached, &machine) {
             Decision::Granted => None,
             Decision::Held(hold) => Some(hold),
-            Decision::Unknown => return jittered(REOBSERVE),
+            Decision::Unknown => return wait_for_labels(&machine, &context).await,
         };
         if !matches!(hold, Some(Hold::New(_))) {
             let Context { caches, api, .. } = &*context;
@@ -204,6 +205,23 @@ pub async fn reconcile(cached: Arc<CachedMachine>, context: Arc<Context>) -> Dur
     }
     .instrument(span)
     .await
+}
+
+/// The labels of the Machine's namespace are not known, so neither is its quota: the status reports it if that lasts.
+async fn wait_for_labels(machine: &Machine, context: &Context) -> Duration {
+    let message = format!(
+        "the watch of namespaces has not reported '{}', whose labels select its MachinePolicies: the log of the controller has the error of the watch; check that the controller may list namespaces",
+        machine.namespace()
+    );
+    let failure = Failure::new(Subject::Guest, Failed::new(Remedy::Reobserve, message));
+    if failure.is_reported(machine, context) {
+        let now = Now(OffsetDateTime::now_utc());
+        let planned = plan_of_unobserved::<Infallible>(machine, &failure.refusal(), now);
+        if let Err(failure) = write(machine, &planned, context).await {
+            return failure.wait(context, machine.uid());
+        }
+    }
+    failure.wait(context, machine.uid())
 }
 
 /// A pass that failed.

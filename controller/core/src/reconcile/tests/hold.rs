@@ -79,3 +79,31 @@ async fn the_backend_of_a_machine_that_would_grow_beyond_the_quota_receives_held
     set_quota(&harness, 4);
     assert_eq!(harness.pass().await, ["observe", "create", "switch off"]);
 }
+
+/// The watch of namespaces fails, or is late.
+#[tokio::test(start_paused = true)]
+async fn a_machine_of_a_namespace_that_is_not_reported_says_so_if_that_lasts() {
+    let mut harness = Harness::new(Scripted::with(vec![create(None)]), LeaseGuard::Always);
+    harness.machine.status = MachineStatus::default();
+    set_quota(&harness, 1);
+    let namespaces = &harness.context.caches.namespaces;
+    let namespace = namespaces.get("", "default").unwrap();
+    namespaces.apply(Event::Delete((*namespace).clone()), |_| {});
+    assert_eq!(harness.pass().await, [""; 0]);
+    assert_eq!(harness.sent(), []);
+
+    let mut passes = 0;
+    let sent = loop {
+        advance(Duration::from_secs(61)).await;
+        assert_eq!(harness.pass().await, [""; 0]);
+        let sent = harness.sent();
+        passes += 1;
+        if !sent.is_empty() || passes > 5 {
+            break sent;
+        }
+    };
+    let [message] = messages(&sent)[..] else {
+        panic!("{sent:?}");
+    };
+    assert!(message.contains("has not reported 'default'"), "{message}");
+}
