@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 
 use crate::addresses::{self, Conflict, Segments};
 use crate::cache::compressed::Compressed;
+use crate::caches::Caches;
 use crate::held_addresses::Addresses;
 use crate::machine::{Block, CachedMachine, Machine};
 use crate::machine_index::MachineIndex;
@@ -181,6 +182,17 @@ pub fn machine_index(uids: &[&str]) -> MachineIndex {
         index.apply(&Event::Apply(cached(uid, uid, block(), None)));
     }
     index
+}
+
+/// The watch of the users' Secrets reports one in this version.
+pub fn set_secret_version(caches: &Caches, namespace: &str, name: &str, version: &str) {
+    let entry = (
+        [namespace, "/", name].concat().into(),
+        version.to_owned().into(),
+    );
+    caches
+        .secret_versions
+        .change(|versions| versions.extend([entry]));
 }
 
 /// The conflicts of a Machine with others, as far as these NetworkConfigurations of its namespace are known.

@@ -6,13 +6,15 @@
 //! | [`a_deletion_ends`] | at whichever point of a Machine's lifecycle it begins |
 //! | [`a_machine_that_waits_reports_why`] | a Machine that is not ready has the cause in `Ready`, whatever it waits for |
 //! | [`an_unreadable_part_costs_no_guest_and_no_volume`] | and is reported, and over as soon as the part is read again |
-//! | [`no_step_takes_effect_without_the_lease`] | an action of a replica that lost the Lease changes nothing |
+//! | [`no_step_takes_effect_without_the_lease`] | a step of a replica that lost the Lease right before it changes nothing |
 //! | [`no_volume_in_use_is_deleted`] | whatever uses it, ours or not |
 //! | [`no_effect_without_each_precondition`] | what was planned is checked again when it is done |
 //! | [`a_machine_whose_growth_is_held_is_switched_and_does_not_grow`] | a quota stops no guest and keeps none running |
 
 mod growth;
+mod lease;
 mod preconditions;
+mod situations;
 mod waiting;
 
 use std::collections::BTreeSet;
@@ -20,7 +22,7 @@ use std::collections::BTreeSet;
 use common::api::normalized::Normalized;
 use common::api::status::MachineStatus;
 
-use crate::backend::{Act as _, Backend, Growth};
+use crate::backend::{Act as _, Backend, Failed, Growth};
 use crate::conditions::Fault;
 use crate::machine::{Block, Machine};
 use crate::plan::{Now, Plan, Refusal, Step, Subject};
@@ -28,10 +30,8 @@ use crate::preconditions::{Effect, Precondition};
 use crate::reconcile;
 
 pub use growth::a_machine_whose_growth_is_held_is_switched_and_does_not_grow;
-pub use preconditions::{
-    no_effect_without_each_precondition, no_step_takes_effect_without_the_lease,
-    no_volume_in_use_is_deleted,
-};
+pub use lease::no_step_takes_effect_without_the_lease;
+pub use preconditions::{no_effect_without_each_precondition, no_volume_in_use_is_deleted};
 pub use waiting::{
     a_deletion_ends, a_machine_that_waits_reports_why,
     an_unreadable_part_costs_no_guest_and_no_volume, held, paused, protected,
@@ -41,8 +41,22 @@ pub use waiting::{
 const PASSES_MAX: usize = 60;
 
 /// Error of [`Environment::step`]: the step was not carried out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused;
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// As in [`Failed`](crate::backend::Failed).
+    pub reason: Option<&'static str>,
+    /// As in [`Failed`](crate::backend::Failed).
+    pub message: String,
+}
+
+impl From<Failed> for Refused {
+    fn from(failed: Failed) -> Self {
+        Self {
+            reason: failed.reason,
+            message: failed.message,
+        }
+    }
+}
 
 /// In-memory environment of a backend: one Machine, its objects, and the other side (KubeVirt, hosts, guests).
 pub trait Environment {
@@ -82,6 +96,15 @@ pub trait Environment {
     /// This replica loses the Lease.
     fn lose_lease(&mut self);
 
+    /// Names of the kinds of actions that the backend has: see [`action_kinds`](crate::action_kinds).
+    const KINDS: &'static [&'static str];
+
+    /// The one of the [`KINDS`](Self::KINDS) that an action is of.
+    fn kind(action: &<Self::Backend as Backend>::Action) -> &'static str;
+
+    /// Why no plan of the laws has an action of this kind, and which test covers it instead. `None`: one has.
+    fn unplanned(kind: &str) -> Option<&'static str>;
+
     /// Number of changes that steps have made so far to objects, domains and volumes.
     fn changes(&self) -> usize;
 
@@ -117,6 +140,21 @@ pub trait Environment {
     fn excluded(effect: Effect, precondition: Precondition) -> Option<&'static str>;
 }
 
+/// Implements [`Environment::KINDS`] and [`Environment::kind`]. It does not compile unless every variant of the action is
+/// named.
+#[macro_export]
+macro_rules! action_kinds {
+    ($action:ident: $($variant:ident),+ $(,)?) => {
+        const KINDS: &'static [&'static str] = &[$(stringify!($variant)),+];
+
+        fn kind(action: &$action) -> &'static str {
+            match action {
+                $($action::$variant { .. } => stringify!($variant),)+
+            }
+        }
+    };
+}
+
 type PlanOf<E> = Plan<<<E as Environment>::Backend as Backend>::Action>;
 
 fn plan<E: Environment>(environment: &E) -> Option<PlanOf<E>> {
@@ -148,18 +186,18 @@ fn carry_out<E: Environment>(
     passed: &mut Passed,
 ) -> Option<Refusal> {
     plan.steps().find_map(|step| {
-        if environment.step(&step).is_ok() {
+        let Err(refused) = environment.step(&step) else {
             passed.changes.push(step.to_string());
             return None;
-        }
+        };
         let subject = match &step {
             Step::Act(action) => action.subject(),
             Step::AddFinalizer | Step::RemoveFinalizer => Subject::Machine,
         };
         Some(Refusal {
             subject,
-            reason: None,
-            message: format!("refused: {step}"),
+            reason: refused.reason,
+            message: refused.message,
         })
     })
 }

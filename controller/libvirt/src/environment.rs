@@ -1,8 +1,18 @@
 //! A Machine and its host in memory: plans are carried out on a fake host, with faults.
 //!
 //! ```text
-//! Environment ─ question ─▶ FakeLibvirt ─▶ Observed ─▶ plan ─▶ actions ─ act ─▶ FakeLibvirt …
+//! Environment ─ question ─▶ FakeLibvirt ─▶ Observed ─▶ plan ─▶ actions ─ act, Applier ─▶ FakeLibvirt, API server …
 //! ```
+//! What asks the host, plans and carries actions out is the program. Imitated are libvirt, the API server, and of the program:
+//!
+//! | imitated | reason |
+//! |---|---|
+//! | what the observer does beside asking the host: the choice of the host, room, other hosts, Secrets, agents, probes | tests set their results; `observe::tests` and `hosts` test them |
+//! | the guard of a job on the host: the hosts that it asks about | tests say what the other hosts show; `hosts::location::tests` |
+//! | the worker that runs a job on the host | jobs are carried out at once, `apply::tests` and `access::worker` |
+//! | the queue and the download of an image: it is there at once | nothing is downloaded, `images::fetch::tests` and `images::fetches::tests` |
+//! | the queue of copies: they are made at once | `apply::tests` |
+//! | the pass itself, which [`controller_core::laws`] repeats | it writes a status in memory |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +31,7 @@ use common::render::{SecretKey, SecretValue};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use time::{Duration, OffsetDateTime};
 
-mod left_volumes;
+mod api;
 mod samples;
 mod two_hosts;
 
@@ -37,9 +47,10 @@ use crate::access::fake::FakeLibvirt;
 use crate::access::{
     AccessError, Connection, Connector as _, DomainState, State, Target, VolumeKey,
 };
-use crate::apply::moving::verify_volumes;
+use crate::apply::explained;
 use crate::apply::on_host::{Job, act};
 use crate::capacity::UNLIMITED;
+use crate::failure::failed;
 use crate::guard::Guard;
 use crate::hardware::Cpus;
 use crate::images::fetches::{Fetches, ImageState};
@@ -49,13 +60,13 @@ use crate::names::domain_of;
 use crate::observe::Observation;
 use crate::observe::query::HostQuery;
 use crate::observed::{Binding, Observed, Password};
-use crate::plan::action::{Action, Plan};
+use crate::plan::action::{Action, KeptOnHost, Plan};
 use crate::pool_space::StorageFactor;
 use crate::probing::Readiness;
 use crate::reservations::Reservations;
 use crate::snapshot::{DomainSummary, Snapshot};
 use crate::switches::Switches;
-use controller_core::backend::Growth;
+use controller_core::backend::{Failed, Growth};
 use controller_core::conditions::Fault;
 use controller_core::documented_reasons;
 use controller_core::fixtures;
@@ -100,6 +111,8 @@ pub(crate) struct Environment {
     pub(crate) policies: Vec<Arc<Policy>>,
     /// Whether this replica holds the Lease.
     pub(crate) has_lease: bool,
+    /// Number of writes at the API server.
+    pub(crate) writes: usize,
     /// Whether the Machine was bound to another host.
     pub(crate) is_bound_elsewhere: bool,
     version: u32,
@@ -127,6 +140,7 @@ impl Environment {
             hold: None,
             policies: vec![],
             has_lease: true,
+            writes: 0,
             is_bound_elsewhere: false,
             version: 1,
         }
@@ -325,24 +339,32 @@ impl Environment {
         panic!("no stable state after {PASSES_MAX} passes: {done:#?}");
     }
 
-    /// Carries out one step, if this replica holds the Lease.
-    pub(crate) fn step(&mut self, step: &Step<'_, Action>) -> Result<(), AccessError> {
-        self.guard().check()?;
-        match step {
-            Step::AddFinalizer => {
-                self.version += 1;
-                let version = self.version.to_string();
-                let machine = self.machine_mut();
-                let finalizers = machine.metadata.finalizers.get_or_insert_default();
-                finalizers.push(names::FINALIZER.to_owned());
-                machine.metadata.resource_version = Some(version);
-                Ok(())
+    /// Carries out one step with the code of the program. What fails is refused by that code.
+    pub(crate) fn step(&mut self, step: &Step<'_, Action>) -> Result<(), Failed> {
+        let Step::Act(action) = step else {
+            return self.at_api_server(step);
+        };
+        match action {
+            Action::Bind { .. }
+            | Action::RecordOrphan { .. }
+            | Action::RecordKept { .. }
+            | Action::RemoveAnnotation(_)
+            | Action::MoveTo { .. } => self.at_api_server(step),
+            Action::Leave { .. } | Action::ReleaseKept(_) => {
+                let done = self.at_api_server(step);
+                self.share();
+                done
             }
-            Step::RemoveFinalizer => {
-                self.machine = None;
-                Ok(())
+            Action::FetchImage { volume, .. } => {
+                // It begins in the background, and ends with the runtime of the step.
+                self.at_api_server(step)?;
+                self.fetched(volume).map_err(|error| failed(&error))
             }
-            Step::Act(action) => self.act(action),
+            on_host => {
+                let done = self.on_host(on_host);
+                let is_reset = matches!(action, Action::Reset);
+                done.map_err(|error| explained(is_reset, failed(&error)))
+            }
         }
     }
 
@@ -351,11 +373,11 @@ impl Environment {
         if self.has_lease && self.is_bound_elsewhere {
             return guard_of_another_host();
         }
-        self.guard_of_remains(self.machine().uid())
+        self.guard_of(self.machine().uid())
     }
 
-    /// The guard of a job about what is left of the Machine of this uid.
-    fn guard_of_remains(&self, uid: &str) -> Guard {
+    /// The guard of a job about the Machine of this uid.
+    fn guard_of(&self, uid: &str) -> Guard {
         if !self.has_lease {
             return guard_without_lease();
         }
@@ -363,55 +385,26 @@ impl Environment {
         guard_beside(others.map(|it| it.host).collect())
     }
 
-    fn act(&mut self, action: &Action) -> Result<(), AccessError> {
-        match action {
-            Action::Bind { host } => {
-                self.machine_mut().status.host = Some(host.clone());
-                Ok(())
-            }
-            Action::RecordOrphan { .. } => Ok(()),
-            Action::MoveTo {
-                record, volumes, ..
-            } => {
-                verify_volumes(&mut *self.other_connection()?, volumes)?;
-                let machine = self.machine_mut();
-                machine.status.host.clone_from(&record.node);
-                machine.status.last_migration = Some(record.clone());
-                Ok(())
-            }
-            Action::Leave { volumes, .. } => {
-                verify_volumes(&mut *self.other_connection()?, volumes)?;
-                self.on_host(action)
-            }
-            Action::RecordKept { volumes, .. } => self.record_kept(volumes),
-            Action::ReleaseKept(kept) => self.release_kept(&kept.volume),
-            Action::RemoveAnnotation(name) => {
-                let annotations = self.machine_mut().metadata.annotations.as_mut();
-                annotations.and_then(|it| it.remove(*name));
-                Ok(())
-            }
-            Action::FetchImage { volume, .. } => {
-                let mut host = self.connection()?;
-                // As a fetch does: what an interrupted attempt left is removed first.
-                let names: Vec<_> = host.volumes(POOL)?.into_iter().map(|it| it.name).collect();
-                let incomplete = names
-                    .iter()
-                    .filter(|name| is_attempt_of(name, volume) && !names.contains(&marker(name)));
-                for name in incomplete {
-                    host.delete_volume(POOL, name)?;
-                }
-                let volume = &attempt(volume, self.now.unix_timestamp());
-                let xml = volume_xml(&VolumeSpec {
-                    name: volume,
-                    format: VolumeFormat::Raw,
-                    capacity: Bytes::mib(1),
-                    backing: None,
-                });
-                host.create_volume(POOL, &xml)?;
-                host.create_volume(POOL, &marker_xml(volume)).map(drop)
-            }
-            on_host => self.on_host(on_host),
+    /// An image has been fetched.
+    fn fetched(&self, volume: &str) -> Result<(), AccessError> {
+        let mut host = self.connection()?;
+        // As a fetch does: what an interrupted attempt left is removed first.
+        let names: Vec<_> = host.volumes(POOL)?.into_iter().map(|it| it.name).collect();
+        let incomplete = names
+            .iter()
+            .filter(|name| is_attempt_of(name, volume) && !names.contains(&marker(name)));
+        for name in incomplete {
+            host.delete_volume(POOL, name)?;
         }
+        let volume = &attempt(volume, self.now.unix_timestamp());
+        let xml = volume_xml(&VolumeSpec {
+            name: volume,
+            format: VolumeFormat::Raw,
+            capacity: Bytes::mib(1),
+            backing: None,
+        });
+        host.create_volume(POOL, &xml)?;
+        host.create_volume(POOL, &marker_xml(volume)).map(drop)
     }
 
     /// Carries out an action on the host that the Machine is on.
@@ -430,5 +423,15 @@ impl Environment {
         let done = act(&mut *host, &job, action.clone());
         self.share();
         done
+    }
+
+    /// Kept volumes of deleted Machines, as the status of the host lists them.
+    fn kept_of_former(&self) -> Vec<KeptOnHost> {
+        let kept = self.object.status.kept_volumes.iter();
+        let on_host = kept.map(|volume| KeptOnHost {
+            host: self.object.name().to_owned(),
+            volume: volume.clone(),
+        });
+        on_host.collect()
     }
 }

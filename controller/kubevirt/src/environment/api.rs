@@ -130,6 +130,9 @@ impl FakeCluster {
             answer["details"] = json!({});
             return Err((code, answer));
         }
+        if let Some(error) = self.refusal(call) {
+            return Err(call.failed(403, "Forbidden", error));
+        }
         match (&call.method, &call.name) {
             (&Method::GET, None) => {
                 let mut items = self.objects(call, None);
@@ -147,6 +150,21 @@ impl FakeCluster {
                 Ok((200, Value::Null))
             }
             (method, _) => panic!("{method} {} is not served", call.plural),
+        }
+    }
+
+    /// Why this controller may not read what a request is about, if a test says so.
+    fn refusal(&self, call: &Call) -> Option<&str> {
+        let selector = call.query.get("labelSelector");
+        match call.plural.as_str() {
+            _ if call.method != Method::GET => None,
+            "secrets" => self.secrets_error.as_deref(),
+            "persistentvolumeclaims"
+                if selector.is_some_and(|it| it.starts_with(names::LABEL_STATE)) =>
+            {
+                self.state_claims_error.as_deref()
+            }
+            _ => None,
         }
     }
 
@@ -262,7 +280,17 @@ impl FakeCluster {
             "persistentvolumeclaims" => values(self.claims.values(), name),
             "datavolumes" if call.namespace == IMAGES => values(self.imports.values(), name),
             "datavolumes" => values(self.data_volumes.values(), name),
-            "secrets" => values(&self.secret, name),
+            "secrets" => {
+                let users = self.users_secrets().into_values();
+                let users = users.filter(|it| name.is_none_or(|name| it.name() == name));
+                let users = users.map(|secret| json!(secret));
+                values(&self.secret, name)
+                    .into_iter()
+                    .chain(users)
+                    .collect()
+            }
+            "nodes" => vec![json!({"metadata": {"name": name}})],
+            "events" => vec![],
             "virtualmachines" => {
                 let others = others(UserKind::VirtualMachine);
                 values(&self.vm, name).into_iter().chain(others).collect()

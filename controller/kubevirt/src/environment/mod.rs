@@ -1,11 +1,19 @@
 //! A cluster in memory: it carries out plans as the API server does, and changes as KubeVirt does.
 //!
 //! ```text
-//! FakeCluster ─ observed ─▶ plan ─▶ steps ─ apply ─▶ requests ─ answer ─▶ FakeCluster ─ advance_kubevirt ─▶ FakeCluster …
+//! FakeCluster ─ caches ─▶ observe ─▶ plan ─▶ steps ─ apply ─▶ requests ─ answer ─▶ FakeCluster ─ advance_kubevirt ─▶ …
 //! ```
-//! It refuses what the API server would refuse: a name that exists, or a uid that does not match.
+//! What observes, plans and applies is the program. Imitated are the API server, KubeVirt, CDI, the storage and the garbage
+//! collector, and of the program: the watches, whose caches are filled with what is there now, so that they are never
+//! behind; and the pass itself, which [`controller_core::laws`] repeats. Tests may set the results of looks instead of what
+//! these would read: the configuration of KubeVirt, the pod of the guest and its events, why a guest was taken down, MachineImages
+//! with another source, and whether another Machine has an existing claim. The laws set none of them.
+//!
+//! The API server refuses what the API server would refuse: a name that exists, or a uid that does not match.
 
 mod api;
+mod caches;
+mod inputs;
 mod laws;
 pub(crate) mod moves;
 pub(crate) mod server;
@@ -16,7 +24,6 @@ use std::sync::Arc;
 
 use common::catalog::{ClaimUser, KubevirtRow};
 use common::names;
-use common::render::kubevirt::{attachment_name, volumes};
 use common::render::{SecretKey, SecretValue};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::de::DeserializeOwned;
@@ -24,22 +31,17 @@ use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
 use crate::apply::claim_user::UserKind;
-use crate::apply::existing_disks::other_user;
 use crate::backend::KubeVirt;
 use crate::objects::{
     Attachment, Claim, DataVolume, GuestMigration, GuestPod, Instance, VirtualMachine,
 };
-use crate::observe::adopted;
 use crate::plan::action::Plan;
-use crate::plan::observed::{Eviction, ExistingClaim, Observed, PodWarning, RequestedMigration};
+use crate::plan::observed::{Eviction, Observed, PodWarning};
 use controller_core::backend::Growth;
 use controller_core::conditions::Fault;
-use controller_core::fixtures;
 use controller_core::foreign_stop::OnForeignStop;
-use controller_core::laws::Refused;
 use controller_core::machine::Machine;
-use controller_core::machine::named_networks;
-use controller_core::objects::{Cacheable, Meta, Network, Secret, Template};
+use controller_core::objects::{Meta, Network, Secret, Template};
 use controller_core::plan::Now;
 use controller_core::reconcile::plan;
 
@@ -200,160 +202,36 @@ impl FakeCluster {
         self.networks.insert(name.to_owned(), network);
     }
 
-    /// The claims that KubeVirt made for the state of the guest.
-    fn state_claims(&self) -> Vec<Claim> {
-        let machine = self.machine();
-        let claims = self.claims.values();
-        let claims = claims.filter(|claim| claim.has_state_of(machine.name()));
-        let mut claims: Vec<_> = claims.cloned().collect();
-        claims.iter_mut().for_each(Cacheable::prune);
-        claims
-    }
-
-    /// The observation of a backend whose caches are up to date.
+    /// What the observer of the program sees, with caches that are up to date. What a test has set as the result of a look is
+    /// that result.
     pub(crate) fn observed(&self) -> Observed {
         let machine = self.machine();
-        let desired = machine.desired();
-        let wanted: Vec<_> = desired
-            .into_iter()
-            .flat_map(|block| volumes(machine.name(), block))
-            .collect();
-        let sources = wanted.iter().filter_map(|volume| {
-            let source = &volume.disk.image.as_ref()?.persistent_volume_claim;
-            source.clone()
+        let observed = self.clone().serve(async |api, _| {
+            let observer = self.observer(api.clone());
+            observer.observe(machine).await
         });
-        let sources = sources.filter(|source| self.claims.contains_key(source));
-        let sources = sources.collect();
-        let wanted: BTreeSet<_> = wanted.into_iter().map(|volume| volume.claim).collect();
-        let imports = self.data_volumes.iter();
-        let data_volumes = imports
-            .filter(|(name, import)| {
-                import.machine() == Some(machine.name()) || wanted.contains(*name)
-            })
-            .map(|(name, import)| (name.clone(), Arc::new(import.clone())))
-            .collect();
-        let claims = self.claims.iter();
-        let claims: BTreeMap<_, _> = claims
-            .filter(|(name, claim)| {
-                claim.machine() == Some(machine.name()) || wanted.contains(*name)
-            })
-            .map(|(name, claim)| (name.clone(), Arc::new(claim.clone())))
-            .collect();
-        let networks: BTreeMap<_, _> = desired
-            .into_iter()
-            .flat_map(named_networks)
-            .filter_map(|name| Some((name.to_owned(), Arc::new(self.networks.get(name)?.clone()))))
-            .collect();
-        let attachments = networks.values().filter_map(|network| {
-            let name = attachment_name(network.name(), &network.spec);
-            let attachment = self.attachments.get(name)?;
-            Some((name.to_owned(), Arc::new(attachment.clone())))
-        });
-        // Like the backend: only while something has to be rendered from them.
-        let rendered = self.secret.as_ref();
-        let rendered = rendered.and_then(|secret| secret.annotation(names::ANNOTATION_RENDERED));
-        let cloud_init = &machine.cloud_init;
-        let outdated = cloud_init.needs_secret() && rendered != Some(&cloud_init.digest());
-        let references = cloud_init
-            .references()
-            .filter(|_| outdated || self.is_behind());
-        let references: Vec<_> = references.collect();
-        let secrets_error = self.secrets_error.clone();
-        let secrets_error = secrets_error.filter(|_| !references.is_empty());
-        let mut observed = Observed {
-            cluster: "cluster".into(),
-            kubevirt: self.kubevirt,
-            settings: self.settings.clone(),
-            multus: self.multus,
-            cdi: self.cdi,
-            vm: self.vm.clone().map(Arc::new),
-            instance: self.instance.clone().map(Arc::new),
-            pod: self.pod.clone().map(Arc::new),
-            pod_warning: self.pod_warning.clone(),
-            eviction: self.eviction.clone(),
-            migration: self.requested_migration(),
-            on_foreign_stop: self.on_foreign_stop,
-            attachments: attachments.collect(),
-            existing: self.existing(),
-            taken: BTreeMap::new(),
-            adopted_users: BTreeMap::new(),
-            claims,
-            state_claims: self.state_claims(),
-            state_claims_error: self
-                .state_claims_error
-                .clone()
-                .filter(|_| machine.is_deleting()),
-            data_volumes,
-            sources,
-            image_namespace: api::IMAGES.into(),
-            imports: self
-                .imports
-                .iter()
-                .map(|(name, import)| (name.clone(), Arc::new(import.clone())))
-                .collect(),
-            unprofiled: self.unprofiled.clone(),
-            outdated_images: self.outdated_images.clone(),
-            existing_uids: self.existing_uids.clone(),
-            secret: self.secret.clone().map(Arc::new),
-            contents: references
-                .into_iter()
-                .filter(|_| secrets_error.is_none())
-                .map(|key| (key.clone(), self.contents.get(key).cloned()))
-                .collect(),
-            secrets_error,
-            conflicts: fixtures::conflicts(machine, "cluster", &self.others, &networks),
-            networks,
-            classes: self.classes.clone(),
-            template: self.template.clone().map(Arc::new),
-        };
-        let adopted = adopted(machine, &observed).into_iter();
-        let users = adopted.filter_map(|claim| Some((claim.clone(), self.other_user(&claim)?)));
-        observed.adopted_users = users.collect();
+        let mut observed = observed.expect("no part of an observation of the tests fails it");
+        if let Some(settings) = &self.settings {
+            observed.settings = Some(settings.clone());
+        }
+        if self.pod.is_some() {
+            let pod = self.pod.clone();
+            observed.pod = pod.map(Arc::new);
+        }
+        if self.pod_warning.is_some() {
+            observed.pod_warning.clone_from(&self.pod_warning);
+        }
+        if self.eviction.is_some() {
+            observed.eviction.clone_from(&self.eviction);
+        }
+        if self.claim_holder.is_some() {
+            for known in observed.existing.values_mut() {
+                known.holder.clone_from(&self.claim_holder);
+            }
+        }
+        let outdated = self.outdated_images.iter().cloned();
+        observed.outdated_images.extend(outdated);
         observed
-    }
-
-    /// The existing claims that disks are on.
-    fn existing(&self) -> BTreeMap<String, ExistingClaim> {
-        let disks = self.machine().desired().into_iter();
-        let disks = disks.flat_map(|block| &block.existing_disks);
-        let known = disks.map(|disk| {
-            let name = disk.source();
-            let known = ExistingClaim {
-                claim: self.claims.get(name).cloned().map(Arc::new),
-                holder: self.claim_holder.clone(),
-                user: self.other_user(name),
-            };
-            (name.to_owned(), known)
-        });
-        known.collect()
-    }
-
-    /// Who else uses a claim now.
-    pub(crate) fn other_user(&self, claim: &str) -> Option<String> {
-        let machine = self.machine();
-        let user = self
-            .clone()
-            .serve(async |api, _| other_user(api, machine, claim).await);
-        user.expect("lists are answered")
-    }
-
-    /// Whether the user's Secrets were written since the VirtualMachine was.
-    fn is_behind(&self) -> bool {
-        let version = |name: &str| {
-            let mut secrets = self.contents.iter().filter(|(key, _)| key.name == name);
-            let (_, reading) = secrets.next()?;
-            Some(reading.revision.version.clone())
-        };
-        let cloud_init = &self.machine().cloud_init;
-        let starts = self
-            .instance
-            .as_ref()
-            .is_none_or(|it| it.status.phase != "Running");
-        let mut mounted = cloud_init.mounted_secrets();
-        self.vm.as_ref().is_none_or(|vm| {
-            cloud_init.is_outdated(&vm.spec.template.metadata.annotations, version)
-                || (starts && mounted.any(|name| version(name).is_none()))
-        })
     }
 
     /// The user writes a Secret.
@@ -362,15 +240,6 @@ impl FakeCluster {
         let uid = format!("uid-of-{}", key.name);
         let reading = SecretValue::new(&uid, &version, content.into());
         self.contents.insert(key.clone(), reading);
-    }
-
-    fn requested_migration(&self) -> RequestedMigration {
-        let open = self.machine().open_migration();
-        let found = self.migration.clone();
-        match found.filter(|it| open == Some(it.name())) {
-            Some(migration) => RequestedMigration::Found(Arc::new(migration)),
-            None => RequestedMigration::Absent,
-        }
     }
 
     pub(crate) fn plan(&self) -> Plan {
@@ -397,7 +266,7 @@ impl FakeCluster {
     pub(crate) fn carry_out(&mut self, plan: &Plan, steps: usize) -> Vec<String> {
         let mut done = Vec::new();
         for step in plan.steps().take(steps) {
-            if self.step(&step) == Err(Refused) {
+            if self.step(&step).is_err() {
                 return done;
             }
             done.push(step.to_string());

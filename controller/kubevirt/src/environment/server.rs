@@ -33,14 +33,18 @@ type Asked = (Call, oneshot::Sender<(u16, Value)>);
 impl FakeCluster {
     /// Carries out one step as the program does.
     pub(crate) fn step(&mut self, step: &Step<'_, Action>) -> Result<(), Refused> {
-        let machine = self.machine.clone().ok_or(Refused)?;
-        let machine = &machine;
+        let Some(machine) = &self.machine.clone() else {
+            return Err(Refused {
+                reason: None,
+                message: "the Machine is gone".into(),
+            });
+        };
         let done: Result<(), Failed> = self.serve(async |api, events| match step {
             Step::AddFinalizer => Ok(add_finalizer(api, machine).await.map(drop)?),
             Step::RemoveFinalizer => Ok(remove_finalizer(api, machine).await.map(drop)?),
             Step::Act(action) => apply(api, events, machine, action).await.map(drop),
         });
-        done.map_err(|_| Refused)
+        Ok(done?)
     }
 
     /// Runs `calls` with a client of this API server until they end.

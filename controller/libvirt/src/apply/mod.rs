@@ -239,7 +239,7 @@ fn wait_for_copies<T>(host: &ConnectedHost, deleted: &Result<T, AccessError>) {
 }
 
 /// The failure of an action. A reset that the host refuses has a reason of its own: it is not tried again.
-fn explained(is_reset: bool, failed: Failed) -> Failed {
+pub(crate) fn explained(is_reset: bool, failed: Failed) -> Failed {
     if is_reset && failed.remedy == Remedy::UserAction {
         return Failed {
             reason: Some(REFUSED),

@@ -246,7 +246,7 @@ async fn report_unreachable(context: &PollerContext, name: &str, why: &str) {
 }
 
 /// Lists the domains of a host; with `full` reads everything else, too. `machines`: `None` until they are listed.
-async fn poll(
+pub(crate) async fn poll(
     host: &ConnectedHost,
     object: &LibvirtHost,
     machines: Option<&MachineIndex>,

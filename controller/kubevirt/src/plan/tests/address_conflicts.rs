@@ -50,8 +50,8 @@ fn on_prod(name: &str, created: &str) -> Machine {
 fn of_two_machines_with_one_address_the_older_one_continues() {
     let (early, late) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z");
     for (theirs, ours, name, waits) in [
-        (early, late, "web", true),
-        (late, early, "web", false),
+        (early, late, "db", true),
+        (late, early, "db", false),
         (early, early, "a", true),
         (early, early, "z", false),
     ] {

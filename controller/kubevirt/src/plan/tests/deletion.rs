@@ -1,6 +1,7 @@
 //! Plans of Machines under deletion.
 
 use common::api::choice::ReclaimPolicy;
+use common::api::normalized::NormalizedTpm;
 use common::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
@@ -479,6 +480,10 @@ fn the_state_of_a_guest_is_kept_with_a_claim_of_others_until_the_machine_is_gone
 #[test]
 fn a_deletion_waits_for_the_claims_with_the_state_of_the_guest() {
     let mut environment = running();
+    edit(&mut environment, |block| {
+        block.tpm = Some(NormalizedTpm { persistent: true });
+    });
+    environment.settle();
     environment.state_claims_error = Some("the API server did not answer within 5 s".into());
     environment.delete_machine();
     assert_eq!(environment.settle(), [""; 0]);

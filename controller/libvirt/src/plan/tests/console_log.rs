@@ -9,25 +9,29 @@ use crate::access::AccessError;
 use crate::access::fake::{FakePool, FakeVolume, When};
 use crate::environment::{Environment, block};
 
+/// Adds the log of the console, in a pool of its own. Returns the name of the log.
+pub(super) fn add_log(env: &mut Environment) -> String {
+    env.object.spec.console_log_pool = Some("logs".into());
+    let machine = env.machine();
+    let log = console_log_name(machine.namespace(), machine.name(), machine.uid());
+    let mut logs = FakePool::of(1 << 30);
+    logs.volumes.insert(log.clone(), FakeVolume::default());
+    env.host.state().pools.insert("logs".into(), logs);
+    log
+}
+
 /// A Machine whose disk is kept, with the log of its console, on a host with one more pool that is not active.
 fn with_log_beside_an_unreadable_pool() -> (Environment, String) {
     let mut block = block();
     block.disks[0].reclaim_policy = ReclaimPolicy::Retain;
     let mut env = Environment::new(block);
-    env.object.spec.console_log_pool = Some("logs".into());
+    let log = add_log(&mut env);
     env.settle();
-    let machine = env.machine();
-    let log = console_log_name(machine.namespace(), machine.name(), machine.uid());
-    let mut logs = FakePool::of(1 << 30);
-    logs.volumes.insert(log.clone(), FakeVolume::default());
     let other = FakePool {
         active: false,
         ..FakePool::of(1 << 30)
     };
-    let mut state = env.host.state();
-    state.pools.insert("logs".into(), logs);
-    state.pools.insert("other".into(), other);
-    drop(state);
+    env.host.state().pools.insert("other".into(), other);
     (env, log)
 }
 

@@ -13,10 +13,10 @@ use crate::access::{AccessError, DhcpHost, DhcpServer, FirmwareState, State};
 use common::render::libvirt::domain_uuid;
 
 /// In the subnet of the network `default`.
-const FIRST: [u8; 4] = [192, 168, 122, 50];
+pub(super) const FIRST: [u8; 4] = [192, 168, 122, 50];
 const SECOND: [u8; 4] = [192, 168, 122, 51];
 
-fn hold(env: &mut Environment, card: &str, address: [u8; 4]) {
+pub(super) fn hold(env: &mut Environment, card: &str, address: [u8; 4]) {
     let address = CardAddress {
         address: Ipv4Addr::from(address).into(),
         prefix: 24,

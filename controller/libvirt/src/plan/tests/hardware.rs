@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::{Environment, UID, block, message, phase, reported, times};
 use crate::access::AccessError;
 use crate::plan::action::Action;
+use controller_core::client::Remedy;
 use controller_core::fixtures::annotate;
 use controller_core::objects::Meta as _;
 use controller_core::plan::Step;
@@ -142,7 +143,9 @@ fn no_effect_gives_a_device_to_the_guest_that_another_domain_has_by_then() {
         define_foreign(&env, 1, FIRST);
         let outcome = env.step(&Step::Act(&action));
         assert!(
-            matches!(outcome, Err(AccessError::Changed(_))),
+            outcome
+                .as_ref()
+                .is_err_and(|it| it.remedy == Remedy::Reobserve),
             "{action}: {outcome:?}"
         );
         // The next passes take the other device.
@@ -215,7 +218,12 @@ fn no_effect_pins_the_guest_to_a_cpu_that_another_domain_has_by_then() {
     pin_foreign(&env, 3);
     let outcome = env.step(&Step::Act(&action));
     let why = "another domain is pinned to CPU 3 of the host";
-    assert_eq!(outcome, Err(AccessError::Changed(why.into())));
+    let refused = outcome.unwrap_err();
+    assert_eq!(refused.remedy, Remedy::Reobserve);
+    assert_eq!(
+        refused.message,
+        AccessError::Changed(why.into()).to_string()
+    );
     env.settle();
     assert!(defined(&env).contains("<vcpupin vcpu='0' cpuset='2'/>"));
     assert!(defined(&env).contains("<vcpupin vcpu='1' cpuset='4'/>"));

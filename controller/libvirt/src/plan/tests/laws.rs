@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use common::api::status::MachineStatus;
-use common::quantity::Bytes;
+use controller_core::action_kinds;
 use controller_core::backend::Growth;
 use controller_core::conditions::Fault;
 use controller_core::laws::{self, Refused};
@@ -11,6 +11,11 @@ use controller_core::machine::Machine;
 use controller_core::plan::{Now, Step};
 use controller_core::preconditions::{Effect, Precondition};
 
+use super::inputs::{
+    changed, defined_on_two_hosts, ignoring_shutdown, ignoring_stop, movable, on_no_host,
+    under_maintenance, unmounted, unreachable, with_lost_host, without_network,
+    without_pool_for_its_class, without_room,
+};
 use super::*;
 use crate::Libvirt;
 use crate::access::fake::{FakeLibvirt, FakePool, FakeVolume, HostState};
@@ -44,7 +49,7 @@ impl laws::Environment for Environment {
     }
 
     fn step(&mut self, step: &Step<'_, Action>) -> Result<(), Refused> {
-        Environment::step(self, step).map_err(|_| Refused)
+        Ok(Environment::step(self, step)?)
     }
 
     const PARTS: &'static [&'static str] = &["host", "pool", "another pool", "network", "secrets"];
@@ -85,8 +90,18 @@ impl laws::Environment for Environment {
         self.has_lease = false;
     }
 
+    action_kinds!(
+        Action: Bind, MoveTo, Leave, FetchImage, CreateVolume, CopyVolume, GrowDisk, GrowVolume, CreateSeed, Define,
+        SetMetadata, HotPlug, SetDisplayPassword, SetDhcpHosts, DeleteConsoleLog, Start, AskToStop, Destroy, Reset,
+        Undefine, DeleteVolume, RecordKept, ReleaseKept, RemoveAnnotation, RecordOrphan,
+    );
+
+    fn unplanned(_: &str) -> Option<&'static str> {
+        None
+    }
+
     fn changes(&self) -> usize {
-        self.host.calls().len()
+        self.host.calls().len() + self.writes
     }
 
     /// The volumes of disks: seeds and markers hold no data of a guest.
@@ -219,7 +234,13 @@ pub(super) fn define_on_another_host(env: &mut Environment, owner: &str) {
     env.other.get_or_insert_with(beta);
     let uuid = domain_uuid(owner);
     let xml = format!("<domain><name>default-web</name><uuid>{uuid}</uuid><devices/></domain>");
-    env.other_connection().unwrap().define(&xml).unwrap();
+    let mut host = env.other_connection().unwrap();
+    host.define(&xml).unwrap();
+    let metadata = DomainMetadata {
+        uid: owner.to_owned(),
+        ..DomainMetadata::default()
+    };
+    host.set_metadata(uuid, Some(&metadata.xml())).unwrap();
 }
 
 /// Somebody makes an overlay of a volume, in another pool.
@@ -284,7 +305,14 @@ fn an_unreadable_part_costs_no_guest_and_no_volume() {
 
 #[test]
 fn no_step_takes_effect_without_the_lease() {
-    laws::no_step_takes_effect_without_the_lease(rich);
+    laws::no_step_takes_effect_without_the_lease(&[
+        &rich,
+        &movable,
+        &released::releasing,
+        &ignoring_stop,
+        &changed,
+        &with_lost_host,
+    ]);
 }
 
 #[test]
@@ -295,83 +323,6 @@ fn no_volume_in_use_is_deleted() {
 #[test]
 fn no_effect_without_each_precondition() {
     laws::no_effect_without_each_precondition(&[&rich, &movable, &released::releasing]);
-}
-
-/// A Machine that is stopped, and a host that it can be moved to.
-fn movable() -> Environment {
-    let mut block = block();
-    block.power_state = PowerState::Stopped;
-    Environment::new(block).with_other_host()
-}
-
-/// A Machine whose guest ignores requests to shut down.
-fn ignoring_shutdown() -> Environment {
-    let env = rich();
-    env.host.state().guest.acpi = false;
-    env
-}
-
-/// A Machine whose host has no pool for its storage class any more.
-fn without_pool_for_its_class() -> Environment {
-    let mut env = rich();
-    env.object.spec.storage = None;
-    env
-}
-
-/// A Machine whose network the host does not have.
-fn without_network() -> Environment {
-    let env = rich();
-    env.host.state().networks.clear();
-    env
-}
-
-/// A Machine that its host has no room for.
-fn without_room() -> Environment {
-    let mut env = rich();
-    env.room.memory = Bytes::mib(1);
-    env
-}
-
-/// A Machine whose host was restarted, and whose pool is empty because its file system is not mounted.
-fn unmounted() -> Environment {
-    let mut env = rich();
-    env.settle();
-    lost::switch_off(&env);
-    lost::unmount(&env);
-    env
-}
-
-/// A Machine that no host takes.
-fn on_no_host() -> Environment {
-    let mut env = rich();
-    env.object.spec.schedulable = Some(false);
-    env
-}
-
-/// A Machine whose host does not answer.
-fn unreachable() -> Environment {
-    let mut env = rich();
-    env.settle();
-    env.host.set_reachable(false);
-    env
-}
-
-/// A Machine whose guest is off on two hosts that have its definition.
-fn defined_on_two_hosts() -> Environment {
-    let mut env = rich();
-    env.settle();
-    env.host.is_switched_off(domain_uuid(UID));
-    define_on_another_host(&mut env, UID);
-    env
-}
-
-/// A Machine whose host is in maintenance.
-fn under_maintenance() -> Environment {
-    let mut env = rich();
-    env.settle();
-    env.object.spec.maintenance = Some(true);
-    env.host.is_switched_off(domain_uuid(UID));
-    env
 }
 
 #[test]

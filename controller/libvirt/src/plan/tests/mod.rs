@@ -11,6 +11,7 @@ mod hardware;
 mod headers;
 mod held;
 mod images;
+mod inputs;
 mod laws;
 mod limits;
 mod lost;

@@ -14,7 +14,7 @@ use common::render::libvirt::domain_uuid;
 use controller_core::fixtures::annotate;
 use controller_core::plan::{Refusal, Subject};
 
-fn with_password() -> Environment {
+pub(super) fn with_password() -> Environment {
     let mut block = block();
     block.display = Some(NormalizedDisplay {
         password_secret_ref: Some(NormalizedSecretRef {
