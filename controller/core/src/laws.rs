@@ -33,7 +33,7 @@ pub use growth::a_machine_whose_growth_is_held_is_switched_and_does_not_grow;
 pub use lease::no_step_takes_effect_without_the_lease;
 pub use preconditions::{no_effect_without_each_precondition, no_volume_in_use_is_deleted};
 pub use waiting::{
-    a_deletion_ends, a_machine_that_waits_reports_why,
+    Cause, Waiting, a_deletion_ends, a_machine_that_waits_reports_why,
     an_unreadable_part_costs_no_guest_and_no_volume, held, paused, protected,
 };
 

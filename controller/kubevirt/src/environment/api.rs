@@ -130,6 +130,10 @@ impl FakeCluster {
             answer["details"] = json!({});
             return Err((code, answer));
         }
+        let is_failing = |it: &str| self.failing.contains(it);
+        if call.method != Method::GET && (is_failing(&call.plural) || is_failing(&call.group)) {
+            return Err(call.failed(500, "InternalError", "the API server has failed"));
+        }
         if let Some(error) = self.refusal(call) {
             return Err(call.failed(403, "Forbidden", error));
         }

@@ -128,7 +128,7 @@ pub(super) fn with_taken_kept_claim() -> FakeCluster {
     cluster
 }
 
-/// A Machine of a cluster without KubeVirt, whose deletion waits because a VirtualMachine may be there.
+/// A Machine of a cluster without KubeVirt.
 pub(super) fn without_kubevirt() -> FakeCluster {
     let mut cluster = new();
     cluster.kubevirt = false;
@@ -210,5 +210,44 @@ pub(super) fn confirmed() -> FakeCluster {
     let machine = cluster.machine_mut();
     annotate(machine, names::ANNOTATION_RECREATE_VOLUME, "data");
     annotate(machine, names::ANNOTATION_DISCARD_STATE, "efi, tpm");
+    cluster
+}
+
+/// A Machine that is restarted when no node has room for its guest any more.
+pub(super) fn restarting() -> FakeCluster {
+    let mut cluster = new();
+    cluster.settle();
+    cluster.is_full = true;
+    annotate(
+        cluster.machine_mut(),
+        names::ANNOTATION_RESTART_REQUESTED,
+        "now",
+    );
+    cluster
+}
+
+/// A Machine whose guest is moved to another node, without an end.
+pub(super) fn migrating() -> FakeCluster {
+    let mut cluster = new();
+    cluster.settle();
+    annotate(
+        cluster.machine_mut(),
+        names::ANNOTATION_MIGRATE_REQUESTED,
+        "now",
+    );
+    cluster.migrations_hang = true;
+    cluster
+}
+
+/// A Machine whose guest is to be reset, which KubeVirt does not answer.
+pub(super) fn resetting() -> FakeCluster {
+    let mut cluster = new();
+    cluster.settle();
+    annotate(
+        cluster.machine_mut(),
+        names::ANNOTATION_RESET_REQUESTED,
+        "now",
+    );
+    cluster.failing.insert("subresources.kubevirt.io");
     cluster
 }

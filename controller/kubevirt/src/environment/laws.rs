@@ -7,7 +7,7 @@ use common::names;
 use controller_core::action_kinds;
 use controller_core::backend::{Backend, Growth};
 use controller_core::conditions::Fault;
-use controller_core::laws::{self, Environment, Refused};
+use controller_core::laws::{self, Environment, Refused, Waiting};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Step};
@@ -16,9 +16,9 @@ use serde_json::json;
 use time::Duration;
 
 use super::inputs::{
-    changed, confirmed, existing, full, hanging, importing, new, of_machine_image, waiting,
-    with_secret, with_state, with_taken_claim, with_taken_kept_claim, without_class,
-    without_kubevirt, without_network,
+    changed, confirmed, existing, full, hanging, importing, migrating, new, of_machine_image,
+    resetting, restarting, waiting, with_secret, with_state, with_taken_claim,
+    with_taken_kept_claim, without_class, without_kubevirt, without_network,
 };
 use super::{FakeCluster, decode};
 use crate::apply::claim_user::UserKind;
@@ -272,17 +272,91 @@ fn a_deletion_ends() {
 
 #[test]
 fn a_machine_that_waits_reports_why() {
+    let deleting = |part| Some(("Ready", "Deleting", part));
+    let because = |reason, part| Some(("Ready", reason, part));
+    let waits = |new, exists, deleted| Waiting {
+        new,
+        exists,
+        deleted,
+    };
     laws::a_machine_that_waits_reports_why(&[
-        &hanging,
-        &full,
-        &without_class,
-        &without_network,
-        &with_taken_claim,
-        &with_taken_kept_claim,
-        &without_kubevirt,
-        &laws::held(new),
-        &laws::paused(new),
-        &laws::protected(new),
+        waits(
+            &hanging,
+            because("ImageImporting", "the image of 'root' is being imported"),
+            None,
+        ),
+        waits(
+            &full,
+            because("InsufficientResources", "no node can run the guest"),
+            None,
+        ),
+        waits(
+            &without_class,
+            because(
+                "StorageClassNotFound",
+                "StorageClass 'standard' of disk 'root' not found",
+            ),
+            None,
+        ),
+        waits(
+            &without_network,
+            because(
+                "NetworkConfigurationNotFound",
+                "NetworkConfiguration 'prod' not found",
+            ),
+            None,
+        ),
+        waits(
+            &with_taken_claim,
+            because(
+                "ClaimInUse",
+                "PersistentVolumeClaim old-disk of disk 'old' is used by VirtualMachine 'db'",
+            ),
+            None,
+        ),
+        waits(
+            &with_taken_kept_claim,
+            because(
+                "ClaimInUse",
+                "PersistentVolumeClaim web-data of disk 'data' is used by VirtualMachine 'db'",
+            ),
+            None,
+        ),
+        waits(
+            &without_kubevirt,
+            because("KubeVirtApiError", "KubeVirt is not installed"),
+            None,
+        ),
+        waits(
+            &laws::held(new),
+            because("QuotaExceeded", "the quota is used up"),
+            None,
+        ),
+        waits(
+            &laws::paused(new),
+            Some(("Paused", "Paused", "observed only")),
+            deleting("deletion waits because the Machine is paused"),
+        ),
+        waits(
+            &laws::protected(new),
+            None,
+            Some(("Ready", "DeletionProtected", "deletionProtection is true")),
+        ),
+        waits(
+            &restarting,
+            because("InsufficientResources", "no node can run the guest"),
+            None,
+        ),
+        waits(
+            &migrating,
+            Some(("status.lastMigration", "now", "the guest moves")),
+            None,
+        ),
+        waits(
+            &resetting,
+            because("KubeVirtApiError", "the API server has failed"),
+            None,
+        ),
     ]);
 }
 

@@ -77,6 +77,10 @@ pub(crate) struct FakeCluster {
     pub(crate) is_full: bool,
     /// Whether no import ends.
     pub(crate) imports_hang: bool,
+    /// Whether no migration ends.
+    pub(crate) migrations_hang: bool,
+    /// Kinds (plural) and API groups whose writes the API server answers with an error of its own.
+    pub(crate) failing: BTreeSet<&'static str>,
     /// Shared imports of MachineImages, by name.
     pub(crate) imports: BTreeMap<String, DataVolume>,
     /// MachineImages that have another source now.
@@ -147,6 +151,8 @@ impl FakeCluster {
             first_consumer: false,
             is_full: false,
             imports_hang: false,
+            migrations_hang: false,
+            failing: BTreeSet::new(),
             imports: BTreeMap::new(),
             unprofiled: BTreeSet::new(),
             outdated_images: vec![],

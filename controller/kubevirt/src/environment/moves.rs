@@ -137,7 +137,7 @@ impl FakeCluster {
         };
         let next = match migration.status.phase.as_str() {
             "" => "Running",
-            "Running" => "Succeeded",
+            "Running" if !self.migrations_hang => "Succeeded",
             _ => return false,
         };
         if next == "Succeeded" {

@@ -5,6 +5,8 @@ use common::render::SecretValue;
 
 use super::laws::define_on_another_host;
 use super::*;
+use crate::access::AccessError;
+use crate::access::fake::{FakeLibvirt, When};
 use crate::observed::Password;
 
 /// A Machine that is stopped, and a host that it can be moved to.
@@ -112,5 +114,54 @@ pub(super) fn changed() -> Environment {
     env.password = Password::Read(Some(secret("8", b"changed")));
     dhcp::hold(&mut env, "eth1", dhcp::FIRST);
     env.edit(|block| block.networks.push(nic("eth1", None)));
+    env
+}
+
+/// More calls than any law makes.
+const ALWAYS: usize = 10_000;
+
+/// From now on the host is busy whenever it is asked to do this.
+fn is_busy(host: &FakeLibvirt, call: &'static str) {
+    for _ in 0..ALWAYS {
+        host.fail(
+            call,
+            When::Before,
+            AccessError::Busy("the host is busy".into()),
+        );
+    }
+}
+
+/// A Machine that is restarted, and whose guest neither shuts down nor can be switched off.
+pub(super) fn restarting() -> Environment {
+    let mut env = ignoring_shutdown();
+    env.settle();
+    annotate(
+        env.machine_mut(),
+        names::ANNOTATION_RESTART_REQUESTED,
+        "now",
+    );
+    is_busy(&env.host, "destroy");
+    env
+}
+
+/// A Machine that is moved, and whose definition cannot be removed.
+pub(super) fn leaving() -> Environment {
+    let mut env = movable();
+    env.settle();
+    annotate(
+        env.machine_mut(),
+        names::ANNOTATION_MIGRATE_REQUESTED,
+        "now",
+    );
+    is_busy(&env.host, "undefine");
+    env
+}
+
+/// A Machine whose guest cannot be reset now.
+pub(super) fn resetting() -> Environment {
+    let mut env = rich();
+    env.settle();
+    annotate(env.machine_mut(), names::ANNOTATION_RESET_REQUESTED, "now");
+    is_busy(&env.host, "reset");
     env
 }

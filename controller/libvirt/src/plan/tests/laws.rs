@@ -6,15 +6,15 @@ use common::api::status::MachineStatus;
 use controller_core::action_kinds;
 use controller_core::backend::Growth;
 use controller_core::conditions::Fault;
-use controller_core::laws::{self, Refused};
+use controller_core::laws::{self, Refused, Waiting};
 use controller_core::machine::Machine;
 use controller_core::plan::{Now, Step};
 use controller_core::preconditions::{Effect, Precondition};
 
 use super::inputs::{
-    changed, defined_on_two_hosts, ignoring_shutdown, ignoring_stop, movable, on_no_host,
-    under_maintenance, unmounted, unreachable, with_lost_host, without_network,
-    without_pool_for_its_class, without_room,
+    changed, defined_on_two_hosts, ignoring_shutdown, ignoring_stop, leaving, movable, on_no_host,
+    resetting, restarting, under_maintenance, unmounted, unreachable, with_lost_host,
+    without_network, without_pool_for_its_class, without_room,
 };
 use super::*;
 use crate::Libvirt;
@@ -283,18 +283,87 @@ fn a_deletion_ends() {
 
 #[test]
 fn a_machine_that_waits_reports_why() {
+    let deleting = |part| Some(("Ready", "Deleting", part));
+    let because = |reason, part| Some(("Ready", reason, part));
+    let waits = |new, exists, deleted| Waiting {
+        new,
+        exists,
+        deleted,
+    };
     laws::a_machine_that_waits_reports_why(&[
-        &without_pool_for_its_class,
-        &without_network,
-        &without_room,
-        &on_no_host,
-        &unmounted,
-        &unreachable,
-        &under_maintenance,
-        &defined_on_two_hosts,
-        &laws::held(rich),
-        &laws::paused(rich),
-        &laws::protected(rich),
+        waits(
+            &without_pool_for_its_class,
+            because("NoHostFits", "alpha: offers no storage class"),
+            None,
+        ),
+        waits(
+            &without_network,
+            because("VMFailed", "network 'default' is not active"),
+            None,
+        ),
+        waits(
+            &without_room,
+            because("NoRoom", "has room for 1Mi memory"),
+            None,
+        ),
+        waits(
+            &on_no_host,
+            because("NoHostFits", "alpha: is not schedulable"),
+            None,
+        ),
+        waits(
+            &unmounted,
+            because("VolumeLost", "of disk 'root' is no longer in pool 'vms'"),
+            None,
+        ),
+        waits(
+            &unreachable,
+            because("HostUnreachable", "LibvirtHost 'alpha' cannot be reached"),
+            deleting("deletion waits for LibvirtHost 'alpha'"),
+        ),
+        waits(
+            &under_maintenance,
+            because("HostMaintenance", "the host is in maintenance"),
+            deleting("LibvirtHost 'alpha' is in maintenance"),
+        ),
+        waits(
+            &defined_on_two_hosts,
+            because(
+                "DomainOnAnotherHost",
+                "'alpha' and 'beta' have a definition",
+            ),
+            deleting("'alpha' and 'beta' have a definition"),
+        ),
+        waits(
+            &laws::held(rich),
+            because("QuotaExceeded", "the quota is used up"),
+            None,
+        ),
+        waits(
+            &laws::paused(rich),
+            Some(("Paused", "Paused", "observed only")),
+            deleting("deletion waits because the Machine is paused"),
+        ),
+        waits(
+            &laws::protected(rich),
+            None,
+            Some(("Ready", "DeletionProtected", "deletionProtection is true")),
+        ),
+        waits(
+            &restarting,
+            because("VMFailed", "the host is busy"),
+            deleting("the host is busy"),
+        ),
+        waits(
+            &leaving,
+            Some((
+                "status.lastMigration",
+                "now",
+                "the Machine leaves LibvirtHost alpha",
+            )),
+            deleting("the host is busy"),
+        ),
+        waits(&resetting, because("VMFailed", "the host is busy"), None),
     ]);
 }
 
