@@ -50,10 +50,20 @@ impl Request {
     }
 }
 
+/// Whether a step of the migration was refused for good: it is not tried again.
+pub fn is_final(refusal: &Refusal) -> bool {
+    refusal.subject == Subject::Migration && refusal.reason == Some(REFUSED)
+}
+
 /// Why a step of the migration was refused for good; `None`: it was not, or may be tried again.
 pub fn refused(refusal: Option<&Refusal>) -> Option<String> {
-    let is_final = |it: &&Refusal| it.subject == Subject::Migration && it.reason == Some(REFUSED);
-    refusal.filter(is_final).map(|it| it.message.clone())
+    let refusal = refusal.filter(|it| is_final(it));
+    refusal.map(|it| it.message.clone())
+}
+
+/// Whether a step of the migration failed, and is tried again.
+pub fn is_retried(refusal: Option<&Refusal>) -> bool {
+    refusal.is_some_and(|it| it.subject == Subject::Migration && !is_final(it))
 }
 
 /// The request, which has ended.

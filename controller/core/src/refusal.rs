@@ -1,6 +1,7 @@
 //! What the status reports of an action that was refused: one rule for both backends.
 
 use crate::conditions::Fault;
+use crate::migration;
 use crate::plan::{Refusal, Subject};
 use crate::reset;
 
@@ -32,16 +33,18 @@ pub struct Reasons {
 
 impl Reasons {
     /// The part whose condition reports the refusal, and what it reports; `None`: no condition does, because the request of
-    /// a migration or a reset that is refused has a part of the status of its own. A reset that failed for another reason is
-    /// tried again, and nothing else would report it meanwhile.
+    /// a migration or a reset that is refused for good has a part of the status of its own. A step that failed for another
+    /// reason is tried again, and nothing else would report it meanwhile.
     pub fn fault(&self, refusal: &Refusal) -> Option<(Part, Fault)> {
         let (part, reason) = match refusal.subject {
             Subject::Network => (Part::Network, self.network),
             Subject::Storage => (Part::Storage, self.storage),
             Subject::Display => (Part::Display, self.display),
-            Subject::Migration => return None,
+            Subject::Migration if migration::is_final(refusal) => return None,
             Subject::Reset if reset::is_final(refusal) => return None,
-            Subject::Machine | Subject::Guest | Subject::Reset => (Part::Guest, self.guest),
+            Subject::Machine | Subject::Guest | Subject::Migration | Subject::Reset => {
+                (Part::Guest, self.guest)
+            }
         };
         let fault = Fault::new(refusal.reason.unwrap_or(reason), refusal.message.clone());
         Some((part, fault))
@@ -77,12 +80,13 @@ mod tests {
             (Subject::Display, Part::Display, "Display"),
             (Subject::Guest, Part::Guest, "Guest"),
             (Subject::Machine, Part::Guest, "Guest"),
+            (Subject::Migration, Part::Guest, "Guest"),
             (Subject::Reset, Part::Guest, "Guest"),
         ] {
             assert_eq!(of(subject, None), Some((part, reason)));
             assert_eq!(of(subject, Some("Own")), Some((part, "Own")));
         }
-        assert_eq!(of(Subject::Migration, None), None);
+        assert_eq!(of(Subject::Migration, Some(migration::REFUSED)), None);
         assert_eq!(of(Subject::Reset, Some(reset::REFUSED)), None);
     }
 }

@@ -239,6 +239,13 @@ pub(super) fn migrating() -> FakeCluster {
     cluster
 }
 
+/// A Machine whose guest is to be moved to another node, which the API server does not take.
+pub(super) fn unmoved() -> FakeCluster {
+    let mut cluster = migrating();
+    cluster.failing.insert("virtualmachineinstancemigrations");
+    cluster
+}
+
 /// A Machine whose guest is to be reset, which KubeVirt does not answer.
 pub(super) fn resetting() -> FakeCluster {
     let mut cluster = new();

@@ -17,7 +17,7 @@ use time::Duration;
 
 use super::inputs::{
     changed, confirmed, existing, full, hanging, importing, migrating, new, of_machine_image,
-    resetting, restarting, waiting, with_secret, with_state, with_taken_claim,
+    resetting, restarting, unmoved, waiting, with_secret, with_state, with_taken_claim,
     with_taken_kept_claim, without_class, without_kubevirt, without_network,
 };
 use super::{FakeCluster, decode};
@@ -350,6 +350,11 @@ fn a_machine_that_waits_reports_why() {
         waits(
             &migrating,
             Some(("status.lastMigration", "now", "the guest moves")),
+            None,
+        ),
+        waits(
+            &unmoved,
+            because("KubeVirtApiError", "the API server has failed"),
             None,
         ),
         waits(

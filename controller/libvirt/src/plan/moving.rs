@@ -17,7 +17,7 @@ use common::api::status::LastMigration;
 use common::names;
 use common::rules::{check_labels_of_policies, check_shared_storage, obstacle_to_move};
 use controller_core::machine::Machine;
-use controller_core::migration::{Request, ended, refused};
+use controller_core::migration::{Request, ended, is_retried, refused};
 use controller_core::objects::Meta as _;
 use controller_core::plan::Refusal;
 
@@ -56,8 +56,13 @@ pub(super) fn moving(
     let open = match Request::of(machine) {
         Request::None => return Move::None(last),
         Request::New(open) => open,
+        Request::Open(open) if is_retried(refusal) => return Move::None(Some(open)),
         Request::Open(open) => return under_way(machine, block, observed, view, open, refused),
     };
+    // The rest of the plan reports why.
+    if is_retried(refusal) {
+        return Move::None(last);
+    }
     let guest = view.guest.as_ref();
     let goes_down =
         block.power_state == PowerState::Stopped && guest.is_some_and(|guest| guest.state.active());

@@ -144,6 +144,20 @@ pub(super) fn restarting() -> Environment {
     env
 }
 
+/// A Machine that is to be moved to a host that is busy.
+pub(super) fn moving() -> Environment {
+    let mut env = movable();
+    env.settle();
+    annotate(
+        env.machine_mut(),
+        names::ANNOTATION_MIGRATE_REQUESTED,
+        "now",
+    );
+    let (other, _) = env.other.as_ref().unwrap();
+    is_busy(other, "refresh");
+    env
+}
+
 /// A Machine that is moved, and whose definition cannot be removed.
 pub(super) fn leaving() -> Environment {
     let mut env = movable();

@@ -12,8 +12,8 @@ use controller_core::plan::{Now, Step};
 use controller_core::preconditions::{Effect, Precondition};
 
 use super::inputs::{
-    changed, defined_on_two_hosts, ignoring_shutdown, ignoring_stop, leaving, movable, on_no_host,
-    resetting, restarting, under_maintenance, unmounted, unreachable, with_lost_host,
+    changed, defined_on_two_hosts, ignoring_shutdown, ignoring_stop, leaving, movable, moving,
+    on_no_host, resetting, restarting, under_maintenance, unmounted, unreachable, with_lost_host,
     without_network, without_pool_for_its_class, without_room,
 };
 use super::*;
@@ -354,13 +354,10 @@ fn a_machine_that_waits_reports_why() {
             because("VMFailed", "the host is busy"),
             deleting("the host is busy"),
         ),
+        waits(&moving, because("VMFailed", "the host is busy"), None),
         waits(
             &leaving,
-            Some((
-                "status.lastMigration",
-                "now",
-                "the Machine leaves LibvirtHost alpha",
-            )),
+            because("VMFailed", "the host is busy"),
             deleting("the host is busy"),
         ),
         waits(&resetting, because("VMFailed", "the host is busy"), None),
