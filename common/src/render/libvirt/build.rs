@@ -10,6 +10,7 @@ use super::identity::{console_log_name, domain_name, domain_uuid};
 use super::limits::{DiskLimits, GuestLimits};
 use super::metadata::DomainMetadata;
 use super::pinning::Pinning;
+use super::ports::{ROOT_PORT, SPARE_PORTS};
 use crate::api::choice::{AccessMode, Choice as _, CpuMode, FirmwareType, MachineType, OsFamily};
 use crate::api::normalized::{AnyDisk, Firmware, Normalized, NormalizedMemory};
 use crate::names;
@@ -17,9 +18,6 @@ use crate::pci::PciAddress;
 use crate::quantity::Bytes;
 use crate::render::identity::Identity;
 
-/// Free PCI Express ports for devices that are hot-plugged. They are added to the ports in use, so every
-/// start of the guest has this many free ports again.
-const SPARE_PORTS: usize = 4;
 /// PCI Express ports that every domain needs: USB, SCSI, the guest agent's channel, the balloon, the random
 /// number generator, and a bridge for network cards of conventional PCI.
 const BASIC_PORTS: usize = 6;
@@ -225,7 +223,7 @@ fn controllers(block: &Normalized, disks: &[Disk], cards: usize) -> Vec<Controll
             .map(move |index| Controller::new(kind, index, Some(model)))
     };
     controllers("pci", ports.min(1), 0, "pcie-root")
-        .chain(controllers("pci", ports, 1, "pcie-root-port"))
+        .chain(controllers("pci", ports, 1, ROOT_PORT))
         .chain(controllers("scsi", scsi, 0, "virtio-scsi"))
         .chain(controllers("usb", 1, 0, "qemu-xhci"))
         .chain([Controller::new("virtio-serial", 0, None)])

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 
 use super::build::assign_targets;
-use super::devices::{Address, Disk, Nic, PoolVolume};
+use super::devices::{Disk, Nic, PoolVolume};
 use super::domain::{Domain, kib};
 use super::host_device::HostDevice;
 use super::hotplug;
+use super::ports::FreePorts;
 use crate::api::choice::{Choice as _, CpuMode, FirmwareType};
 use crate::names;
 
@@ -70,8 +71,10 @@ impl Domain {
         self.sizes(running, &mut differences);
         self.hardware(running, &mut differences);
         let is_reordered = self.is_reordered(running);
-        self.disks(running, is_reordered, &mut differences);
-        self.nics(running, is_reordered, &mut differences);
+        // A port that a device leaves in this pass is free in a later one.
+        let mut ports = FreePorts::of(running);
+        self.disks(running, is_reordered, &mut ports, &mut differences);
+        self.nics(running, is_reordered, &mut ports, &mut differences);
         differences.0
     }
 
@@ -148,7 +151,13 @@ impl Domain {
         differences.restart("console.log", log(running), log(self));
     }
 
-    fn disks(&self, running: &Self, is_reordered: bool, differences: &mut Differences) {
+    fn disks(
+        &self,
+        running: &Self,
+        is_reordered: bool,
+        ports: &mut FreePorts,
+        differences: &mut Differences,
+    ) {
         let pluggable = |disk: &Disk| disk.is_our_disk() && running.can_hotplug_disk(disk);
         for current in without_seed(&running.disks) {
             if !self.disks.iter().any(|it| it.alias == current.alias) {
@@ -161,7 +170,9 @@ impl Domain {
         for desired in without_seed(&self.disks) {
             let path = field_path(desired);
             let Some(current) = running.disks.iter().find(|it| it.alias == desired.alias) else {
-                let live = pluggable(desired).then(|| running.attachable_disk(desired, &taken));
+                let live =
+                    pluggable(desired) && (!hotplug::needs_port(&desired.bus) || ports.take());
+                let live = live.then(|| running.attachable_disk(desired, &taken));
                 differences.field(path, "absent", "present", live.map(LiveUpdate::AttachDisk));
                 continue;
             };
@@ -252,7 +263,13 @@ impl Domain {
         disks.find(|disk| is_seed(disk))?.volume.as_ref()
     }
 
-    fn nics(&self, running: &Self, is_reordered: bool, differences: &mut Differences) {
+    fn nics(
+        &self,
+        running: &Self,
+        is_reordered: bool,
+        ports: &mut FreePorts,
+        differences: &mut Differences,
+    ) {
         for current in &running.nics {
             if !self.nics.iter().any(|it| it.alias == current.alias) {
                 let live = current.is_ours()
@@ -270,7 +287,8 @@ impl Domain {
         for desired in &self.nics {
             let path = format!("networks[{}]", desired.name());
             let Some(current) = running.nics.iter().find(|it| it.alias == desired.alias) else {
-                let live = running.can_hotplug_nic(desired).then(|| Nic {
+                let live = running.can_hotplug_nic(desired) && ports.take();
+                let live = live.then(|| Nic {
                     boot_order: desired
                         .boot_order
                         .filter(|order| !running.has_boot_order(*order)),
@@ -314,11 +332,6 @@ impl Domain {
         hotplug::takes_nic(&nic.model, self.is_q35(), self.features.acpi)
     }
 
-    /// Whether a device at this address can be unplugged: q35 does not support it on its root bus.
-    fn can_unplug_at(&self, address: Option<&Address>) -> bool {
-        !(self.is_q35() && address.and_then(Address::pci_bus) == Some(0))
-    }
-
     fn attachable_disk(&self, desired: &Disk, taken: &[String]) -> Disk {
         let mut disk = desired.clone();
         if taken.contains(&disk.target) {
@@ -330,22 +343,6 @@ impl Domain {
             .filter(|order| !self.has_boot_order(*order));
         disk.address = self.free_address(desired.address.as_ref());
         disk
-    }
-
-    /// The desired address, if its bus exists in this running domain and the address is free. Then a
-    /// hot-plugged device already has the address that it has after a restart.
-    fn free_address(&self, desired: Option<&Address>) -> Option<Address> {
-        let desired = desired?;
-        let bus = desired.pci_bus()?;
-        let controllers = || self.controllers.iter();
-        let has_bus = controllers().any(|it| it.kind == "pci" && it.index == bus);
-        let devices = self.disks.iter().map(|it| &it.address);
-        let devices = devices.chain(self.nics.iter().map(|it| &it.address));
-        let devices = devices.chain(self.host_devices.iter().map(|it| &it.address));
-        let devices = devices.chain(controllers().map(|it| &it.address));
-        let mut taken = devices.flatten().chain(self.addresses.values());
-        let is_taken = taken.any(|it| it == desired);
-        (has_bus && !is_taken && self.can_unplug_at(Some(desired))).then(|| desired.clone())
     }
 
     fn has_boot_order(&self, order: u32) -> bool {

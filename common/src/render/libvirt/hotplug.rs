@@ -13,6 +13,11 @@ pub fn takes_disk(bus: &str, acpi: bool) -> bool {
     }
 }
 
+/// Whether a disk on this bus is a PCI device of its own. On q35 it needs a free port then, as every network card does.
+pub fn needs_port(bus: &str) -> bool {
+    bus == "virtio"
+}
+
 /// Whether a network card of this model can be plugged in and out. On q35 the older models are behind
 /// a PCI bridge that does not notify the guest.
 pub fn takes_nic(model: &str, is_q35: bool, acpi: bool) -> bool {

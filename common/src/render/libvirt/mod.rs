@@ -26,6 +26,7 @@ mod limits;
 mod metadata;
 mod parse;
 mod pinning;
+mod ports;
 mod preserve;
 mod seed;
 mod volume;

@@ -8,6 +8,7 @@ mod host_devices;
 mod limits;
 mod names;
 mod pinning;
+mod ports;
 mod preserve;
 mod properties;
 mod real;
