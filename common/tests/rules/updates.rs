@@ -369,7 +369,7 @@ fn every_field_has_the_effect_that_the_table_names_on_each_backend() {
             admitted
         };
         match field.effect(backend) {
-            Effect::Live | Effect::Grow | Effect::Resolved | Effect::Nothing => {
+            Effect::Live | Effect::Grow | Effect::Resolved | Effect::NextMove | Effect::Nothing => {
                 assert_eq!(accepted("Running").warnings, [""; 0], "{what}");
             }
             Effect::HotPlugOrRestart | Effect::LiveMigrationOrRestart => {
@@ -562,7 +562,9 @@ fn kubevirt_gets_another_template_for_exactly_the_changes_that_concern_the_guest
         let warnings = &admitted.warnings;
         let is_announced = has_code(warnings, "RestartRequired");
         let expected = match field.effect(backend) {
-            Effect::Live | Effect::Grow | Effect::Resolved | Effect::Nothing => false,
+            Effect::Live | Effect::Grow | Effect::Resolved | Effect::NextMove | Effect::Nothing => {
+                false
+            }
             Effect::HotPlugOrRestart
             | Effect::LiveMigrationOrRestart
             | Effect::NextMigrationOrRestart

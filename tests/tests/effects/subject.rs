@@ -187,7 +187,7 @@ impl Subject {
         let is_announced = warnings.iter().any(|line| is_of(field, line));
         let waits = match effect {
             Effect::Restart | Effect::NewInstance | Effect::NextMigrationOrRestart => true,
-            Effect::Live | Effect::Nothing | Effect::Grow => false,
+            Effect::Live | Effect::NextMove | Effect::Nothing | Effect::Grow => false,
             // It depends on the guest: admission has to say which.
             Effect::HotPlugOrRestart | Effect::LiveMigrationOrRestart => is_announced,
             Effect::RefusedWhileRunning | Effect::Refused | Effect::Resolved => {

@@ -40,6 +40,26 @@ enum When {
     Later(String),
 }
 
+/// Whether a running guest takes a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fit {
+    Never,
+    Always,
+    /// It takes a port of its own, of which only the guest shows whether one is free.
+    IfPortIsFree,
+}
+
+impl Fit {
+    /// `fits`: whether it is of a kind that the guest can be given; `needs_port`: whether it takes a port of its own.
+    pub(super) fn new(fits: bool, needs_port: bool) -> Self {
+        match (fits, needs_port) {
+            (false, _) => Self::Never,
+            (true, true) => Self::IfPortIsFree,
+            (true, false) => Self::Always,
+        }
+    }
+}
+
 /// The time that only a restart brings.
 const AT_RESTART: &str = "at the next restart";
 
@@ -125,10 +145,14 @@ impl<'f> Warnings<'f> {
             }
             (Effect::Restart, _) => AT_RESTART.to_owned(),
             _ if while_it_runs => AT_RESTART.to_owned(),
-            (Effect::Nothing, _) => {
-                self.findings.note(&format!(
-                    "{path}: {what}, which has no effect once the Machine is bound to a host"
+            (Effect::NextMove, _) => {
+                self.note(&format!(
+                    "{path}: {what}, which takes effect when the Machine is moved to another host"
                 ));
+                return;
+            }
+            (Effect::Nothing, _) => {
+                self.note(&format!("{path}: {what}, which has no effect"));
                 return;
             }
             _ => return,
@@ -157,24 +181,37 @@ impl<'f> Warnings<'f> {
         }
     }
 
-    /// Items of a list that are added or removed, each with whether the running guest can take it.
+    /// Items of a list that are added or removed, each with whether the running guest can take it. An item that needs a port
+    /// gets a note in place of a warning: the guest usually has a free one, and the webhook does not see it.
     pub(super) fn items<T: Named>(
         &mut self,
         field: Field,
         list: &'static str,
         merged: &[Item<'_, T>],
-        old: &[(&str, bool)],
-        new: &[(&str, bool)],
+        old: &[(&str, Fit)],
+        new: &[(&str, Fit)],
     ) {
-        let has = |items: &[(&str, bool)], name: &str| items.iter().any(|(it, _)| *it == name);
-        for (name, fits) in new.iter().filter(|(name, _)| !has(old, name)) {
+        let has = |items: &[(&str, Fit)], name: &str| items.iter().any(|(it, _)| *it == name);
+        for (name, fit) in new.iter().filter(|(name, _)| !has(old, name)) {
             let item = merged.iter().find(|item| item.name().value == Some(name));
             let path = item.map_or(FieldPath::field(list), |item| item.name().path);
-            self.add(field, path, *fits, &format!("'{name}' is attached"));
+            if *fit == Fit::IfPortIsFree {
+                self.note(&format!(
+                    "{path}: '{name}' is attached at once if the guest has a free PCI port, else {AT_RESTART}"
+                ));
+            } else {
+                let what = format!("'{name}' is attached");
+                self.add(field, path, *fit == Fit::Always, &what);
+            }
         }
-        for (name, fits) in old.iter().filter(|(name, _)| !has(new, name)) {
+        for (name, fit) in old.iter().filter(|(name, _)| !has(new, name)) {
             let path = FieldPath::field(list);
-            self.add(field, path, *fits, &format!("'{name}' is detached"));
+            self.add(
+                field,
+                path,
+                *fit != Fit::Never,
+                &format!("'{name}' is detached"),
+            );
         }
     }
 }

@@ -11,12 +11,15 @@ pub enum Effect {
     /// Takes effect while the machine runs.
     Live,
     /// The backend changes the running guest in place if the guest can take it; else it takes effect at its next restart.
+    /// What a guest on libvirt can take is in `render::libvirt::hotplug`, and how many devices in `render::libvirt::ports`.
     HotPlugOrRestart,
     /// The backend migrates the running guest for it if the guest can take it; else it takes effect at its next restart.
     LiveMigrationOrRestart,
     /// The backend does not migrate the running guest for it: it takes effect at the next live migration, whatever that is for,
     /// or at the next restart.
     NextMigrationOrRestart,
+    /// Accepted; a Machine stays where it is, off or running, and a requested move chooses the other host by it.
+    NextMove,
     /// Accepted; a running machine has it after its next restart.
     Restart,
     /// Accepted; cloud-init acts on it only in a new instance, after the Machine was deleted and created again.
@@ -45,6 +48,7 @@ impl Effect {
                 "takes effect by a live migration if the guest can take it, else at the next restart"
             }
             Self::NextMigrationOrRestart => "takes effect at the next live migration or restart",
+            Self::NextMove => "takes effect at the next move to another host",
             Self::Restart => "takes effect at the next restart",
             Self::NewInstance => "takes effect on a new instance only",
             Self::Grow => {
@@ -135,7 +139,8 @@ effects! {
     NicNetwork        "networks[].networkName"     LiveMigrationOrRestart Restart,
     NicModel          "networks[].model"           Restart                Restart,
     NicMac            "networks[].macAddress"      Restart                Restart,
-    // The network configuration of cloud-init has them; a new one does not change the instance id of the seed.
+    // The network configuration of cloud-init has them; a new one does not change the instance id of the seed. So it is never
+    // pending on libvirt, also not when a card is added or removed.
     NicAddresses      "networks[].ipAddresses"     NewInstance            NewInstance,
     BootOrder         "bootOrder"                  Restart                Restart,
     Cdrom             "cdroms[].name"              Restart                Restart,
@@ -172,11 +177,11 @@ effects! {
     GracePeriod       "terminationGracePeriodSeconds" Restart                Live,
     EvictionStrategy  "evictionStrategy"           Restart                Refused,
     Tpm               "domain.devices.tpm"         Restart                Restart,
-    // The pod that the guest runs in keeps its group. A Machine that is bound to a libvirt host stays there.
-    Group             "placement.antiAffinityGroup" Restart                Nothing,
+    // The pod that the guest runs in keeps its group. A Machine that is bound to a libvirt host stays there until it is moved.
+    Group             "placement.antiAffinityGroup" Restart                NextMove,
     // KubeVirt places the guest on another node when it is migrated, but does not migrate it for that. A Machine that is bound to
-    // a libvirt host stays there.
-    NodeSelector      "nodeSelector"               NextMigrationOrRestart Nothing,
+    // a libvirt host stays there until it is moved.
+    NodeSelector      "nodeSelector"               NextMigrationOrRestart NextMove,
     Tolerations       "placement.tolerations"      NextMigrationOrRestart Refused,
     BackendOverrides  "backendOverrides"           Restart                Refused,
     // KubeVirt copies them into the running instance, but not to its pod.

@@ -1,6 +1,6 @@
 //! Warnings of changed disks, and of drives and their media.
 
-use crate::api::choice::{Backend, Choice as _, VolumeMode};
+use crate::api::choice::{Backend, Choice as _, MachineType, VolumeMode};
 use crate::api::machine::{Cdrom, Disk};
 use crate::api::normalized::{AnyDisk, Normalized, NormalizedCdrom, NormalizedDisk};
 use crate::normalize::{Item, Merged};
@@ -8,14 +8,19 @@ use crate::render::libvirt::hotplug;
 use crate::rules::disks::existing;
 use crate::words::quoted;
 
-use super::announced::Warnings;
+use super::announced::{Fit, Warnings};
 use super::effects::Field;
 
 /// The disks of a block, each with whether it can be plugged into the guest of `running`.
-fn pluggable_disks<'b>(block: &'b Normalized, running: &Normalized) -> Vec<(&'b str, bool)> {
+fn pluggable_disks<'b>(block: &'b Normalized, running: &Normalized) -> Vec<(&'b str, Fit)> {
+    let is_q35 = running.machine_type == MachineType::Q35;
     let fits = |disk: AnyDisk<'_>| match block.backend {
-        Backend::Kubevirt => disk.is_hotpluggable(),
-        Backend::Libvirt => hotplug::takes_disk(disk.bus().as_str(), running.features.acpi),
+        Backend::Kubevirt => Fit::new(disk.is_hotpluggable(), false),
+        Backend::Libvirt => {
+            let bus = disk.bus().as_str();
+            let fits = hotplug::takes_disk(bus, running.features.acpi);
+            Fit::new(fits, is_q35 && hotplug::needs_port(bus))
+        }
     };
     let disks = block.all_disks().into_iter();
     disks.map(|disk| (disk.name(), fits(disk))).collect()
@@ -27,9 +32,10 @@ pub(super) fn find_disk<'b>(block: &'b Normalized, name: &str) -> Option<AnyDisk
     disks.find(|disk| disk.name() == name)
 }
 
-fn drives(block: &Normalized) -> Vec<(&str, bool)> {
+fn drives(block: &Normalized) -> Vec<(&str, Fit)> {
     let drives = block.cdroms.iter();
-    drives.map(|cdrom| (cdrom.name.as_str(), false)).collect()
+    let drives = drives.map(|cdrom| (cdrom.name.as_str(), Fit::Never));
+    drives.collect()
 }
 
 /// Warns of disks, drives and media that change.

@@ -12,7 +12,7 @@ use crate::rules::rule::{Check, Update, rules};
 use crate::rules::{display, networks};
 use crate::violation::Findings;
 
-use super::announced::Warnings;
+use super::announced::{Fit, Warnings};
 use super::effects::{Effect, Field};
 use super::volumes::{self, find_disk};
 use super::{hardware, sizes};
@@ -84,12 +84,15 @@ fn pluggable_nics<'b>(
     block: &'b Normalized,
     running: &Normalized,
     leaves: bool,
-) -> Vec<(&'b str, bool)> {
+) -> Vec<(&'b str, Fit)> {
     let is_q35 = running.machine_type == MachineType::Q35;
     let fits = |nic: &NormalizedNetwork| match block.backend {
         // KubeVirt plugs in bridged cards only, and none out that leaves the VirtualMachine.
-        Backend::Kubevirt => !leaves && nic.network_name.is_some(),
-        Backend::Libvirt => hotplug::takes_nic(nic.model.as_str(), is_q35, running.features.acpi),
+        Backend::Kubevirt => Fit::new(!leaves && nic.network_name.is_some(), false),
+        Backend::Libvirt => {
+            let fits = hotplug::takes_nic(nic.model.as_str(), is_q35, running.features.acpi);
+            Fit::new(fits, is_q35)
+        }
     };
     let nics = block.networks.iter();
     nics.map(|nic| (nic.name.as_str(), fits(nic))).collect()

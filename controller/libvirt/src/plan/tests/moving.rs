@@ -1,7 +1,7 @@
 //! Moves between two hosts with the same storage behind their pools.
 
-use common::api::choice::{FirmwareType, MigrationResult};
-use common::api::normalized::NormalizedTpm;
+use common::api::choice::{FirmwareType, GroupScope, MigrationResult};
+use common::api::normalized::{NormalizedGroup, NormalizedTpm};
 use common::api::status::LastMigration;
 use common::catalog::Policy;
 use controller_core::conditions::Fault;
@@ -174,7 +174,7 @@ type Change = fn(&mut Environment);
 
 #[test]
 fn a_machine_that_cannot_be_moved_stays_and_the_status_says_why() {
-    let table: [(&str, Change); 14] = [
+    let table: [(&str, Change); 16] = [
         ("the guest runs", |env| env.power(PowerState::Running)),
         ("the content of its TPM", |env| {
             env.edit(|block| block.tpm = Some(NormalizedTpm { persistent: true }));
@@ -195,6 +195,20 @@ fn a_machine_that_cannot_be_moved_stays_and_the_status_says_why() {
         ("beta: does not share the storage of class 'local'", |env| {
             let (_, beta) = env.other.as_mut().unwrap();
             beta.spec.storage.as_mut().unwrap()[0].shared_as = Some("other".into());
+        }),
+        ("beta: has no label zone=b", |env| {
+            env.edit(|block| drop(block.node_selector.insert("zone".into(), "b".into())));
+        }),
+        ("beta: has no label topology.kubernetes.io/zone", |env| {
+            let group = NormalizedGroup {
+                name: "db".into(),
+                required: true,
+                scope: GroupScope::Zone,
+            };
+            env.edit(|block| {
+                let placement = block.placement.get_or_insert_default();
+                placement.anti_affinity_group = Some(group);
+            });
         }),
         ("beta: is not schedulable", |env| {
             env.other.as_mut().unwrap().1.spec.schedulable = Some(false);
