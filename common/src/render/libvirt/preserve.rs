@@ -9,6 +9,7 @@ use super::devices::{Controller, Disk, Nic};
 use super::display::Screen;
 use super::domain::Domain;
 use super::host_device::HostDevice;
+use crate::api::choice::{Choice as _, CpuMode};
 
 impl Domain {
     /// This domain, with everything that must stay the same as in the `current` definition: the exact
@@ -55,6 +56,19 @@ impl Domain {
             device.address = old.and_then(|old| old.address.clone());
         }
         self.sorted()
+    }
+
+    /// Whether a definition that was read from the host is this desired one. Beside the model of a CPU libvirt shows no mode
+    /// of the host, and it does not show whether a mode is the host's or one that the Machine asks for.
+    pub fn is_defined_by(&self, defined: &Self) -> bool {
+        let mut read = self.clone();
+        let asked = read.cpu_model.as_deref();
+        match asked.map(CpuMode::parse) {
+            None => {}
+            Some(Some(mode)) => (read.cpu_mode, read.cpu_model) = (mode, None),
+            Some(None) => read.cpu_mode = CpuMode::HostModel,
+        }
+        read == *defined
     }
 
     /// This domain with the screen of the `current` definition, if that has a screen of an earlier release: a guest gets

@@ -117,7 +117,8 @@ impl Steps {
         guest: Option<&Guest>,
         changes: &[Difference],
     ) {
-        if guest.and_then(|guest| guest.defined.as_ref()) != Some(desired) {
+        let defined = guest.and_then(|guest| guest.defined.as_ref());
+        if !defined.is_some_and(|defined| desired.is_defined_by(defined)) {
             self.actions.push(Action::Define(Box::new(desired.clone())));
             self.requeue_after = Some(Duration::ZERO);
             return;
@@ -182,7 +183,8 @@ impl Steps {
     ) -> bool {
         refusal.is_some_and(|refusal| {
             let mut actions = self.actions.iter();
-            let is_defined = guest.defined.as_ref() == Some(desired);
+            let defined = guest.defined.as_ref();
+            let is_defined = defined.is_some_and(|it| desired.is_defined_by(it));
             actions.any(|action| action.subject() == refusal.subject)
                 || (refusal.subject == Subject::Guest && !is_defined)
         })

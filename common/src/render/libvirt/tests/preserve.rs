@@ -2,7 +2,9 @@
 
 use super::super::{Address, Controller, Disk, Domain, DomainMetadata, IntentKind, VolumeRecord};
 use super::real;
-use crate::api::choice::{DiskBus, FirmwareType, MachineType, NicModel, ReclaimPolicy};
+use crate::api::choice::{
+    Choice as _, CpuMode, DiskBus, FirmwareType, MachineType, NicModel, ReclaimPolicy,
+};
 use crate::api::normalized::{NormalizedDisk, NormalizedNetwork};
 
 use super::fixtures;
@@ -186,4 +188,25 @@ fn sixty_disks_get_targets_in_order_and_four_scsi_controllers() {
     assert_eq!(domain.disks[59].name(), "disk-59");
     let scsi = domain.controllers.iter().filter(|it| it.kind == "scsi");
     assert_eq!(scsi.count(), 4, "sixteen disks on each");
+}
+
+#[test]
+fn each_definition_is_recognized_when_it_is_read_whatever_cpu_the_machine_asks_for() {
+    for mode in CpuMode::ALL {
+        let models = CpuMode::ALL.iter().map(|mode| Some(mode.as_str()));
+        for model in models.chain([None, Some("Nehalem")]) {
+            let mut desired = fixtures::named("small").render();
+            desired.cpu_mode = *mode;
+            desired.cpu_model = model.map(ToOwned::to_owned);
+            let read = Domain::parse(&desired.xml()).unwrap();
+            assert!(desired.is_defined_by(&read), "{mode} {model:?}");
+            desired.cpu.threads += 1;
+            assert!(!desired.is_defined_by(&read), "{mode} {model:?}");
+        }
+    }
+    let mut desired = fixtures::named("small").render();
+    desired.cpu_model = Some("Nehalem".into());
+    let read = Domain::parse(&desired.xml()).unwrap();
+    desired.cpu_model = Some("Westmere".into());
+    assert!(!desired.is_defined_by(&read));
 }

@@ -11,7 +11,7 @@ use super::{Environment, UID, block, message, phase, reported, times};
 use crate::access::AccessError;
 use crate::plan::action::Action;
 use controller_core::client::Remedy;
-use controller_core::fixtures::annotate;
+use controller_core::fixtures::{annotate, nic};
 use controller_core::objects::Meta as _;
 use controller_core::plan::Step;
 
@@ -286,4 +286,20 @@ fn vcpus_that_can_be_plugged_in_are_the_guests_already() {
     env.settle();
     assert_eq!(reported(&env, "Scheduled"), ("", ""));
     assert_eq!(times(&env, "set_vcpus"), 1);
+}
+
+#[test]
+fn a_machine_with_a_cpu_model_is_defined_once_and_gets_what_is_plugged_in() {
+    for model in ["Nehalem", "host-model", "maximum"] {
+        let mut env = Environment::new(block());
+        env.edit(|block| {
+            let hardware = block.hardware.get_or_insert_default();
+            hardware.cpu_model = Some(model.into());
+        });
+        env.settle();
+        assert_eq!(env.settle(), [""; 0], "{model}");
+        env.edit(|block| block.networks.push(nic("second", None)));
+        env.settle();
+        assert_eq!(env.machine().status.pending_changes, [], "{model}");
+    }
 }
