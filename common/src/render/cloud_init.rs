@@ -227,6 +227,15 @@ impl CloudInitPlan {
         self
     }
 
+    /// The plan without the network data that follow from addresses: what decides whether cloud-init runs again.
+    #[must_use]
+    pub fn without_generated(&self) -> Self {
+        Self {
+            generated: None,
+            ..self.clone()
+        }
+    }
+
     pub(super) fn parts(&self) -> impl Iterator<Item = (Part, &Source)> {
         let network = if self.network.is_some() {
             &self.network

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use common::api::status::GuestOs;
 use common::catalog::Policy;
-use common::render::libvirt::{Domain, DomainMetadata};
-use common::render::{SecretKey, SecretValue};
+use common::render::libvirt::{Domain, DomainMetadata, SeedRecord};
+use common::render::{CloudInitPlan, SecretKey, SecretValue};
 use controller_core::addresses::Conflict;
 use controller_core::conditions::Fault;
 use controller_core::foreign_stop::OnForeignStop;
@@ -181,6 +181,30 @@ impl HostView {
             Some(guest) => {
                 let domain = guest.running.as_ref().or(guest.defined.as_ref());
                 domain.map_or(UNLIMITED, size_of)
+            }
+        }
+    }
+}
+
+impl HostView {
+    /// The seed that the domain's metadata records.
+    pub(crate) fn seed(&self) -> Option<&SeedRecord> {
+        let guest = self.guest.as_ref()?;
+        guest.metadata.as_ref()?.seed.as_ref()
+    }
+
+    /// Whether the domain's seed, or that it has none, fits the plan. A guest that runs keeps it as long as only network data
+    /// differ that follow from addresses: the instance id stays, so that a restart for another seed would change nothing.
+    pub(crate) fn has_seed_of(&self, plan: &CloudInitPlan) -> bool {
+        let of_user = plan.without_generated();
+        let runs = self.guest.as_ref().is_some_and(|it| it.state.active());
+        match self.seed() {
+            None => {
+                *plan == CloudInitPlan::default() || runs && of_user == CloudInitPlan::default()
+            }
+            Some(seed) => {
+                seed.digest == plan.digest()
+                    || runs && seed.user_digest.as_ref() == Some(&of_user.digest())
             }
         }
     }

@@ -100,6 +100,10 @@ pub struct SeedRecord {
     /// [`CloudInitPlan::digest`](crate::render::CloudInitPlan::digest) of the plan that the image was
     /// generated from. A seed is generated again if this differs, never because a release writes other bytes.
     pub digest: String,
+    /// The same of the plan [without the network data](crate::render::CloudInitPlan::without_generated) that follow from
+    /// addresses. Absent in records of earlier releases.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_digest: Option<String>,
     /// Revisions of the user's Secrets in the image, as returned by
     /// [`CloudInitPlan::secret_revisions`](crate::render::CloudInitPlan::secret_revisions).
     pub secrets: BTreeMap<String, String>,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::api::libvirt_host::LibvirtHostSpec;
 use common::names;
-use common::render::libvirt::domain_uuid;
+use common::render::libvirt::{SeedRecord, domain_uuid};
 use controller_core::backend::{Failed, Growth};
 use controller_core::cache::Cache;
 use controller_core::caches::Caches;
@@ -368,14 +368,10 @@ impl Observer {
         if machine.is_deleting() || machine.desired().is_none() {
             return false;
         }
-        let metadata = view
-            .guest
-            .as_ref()
-            .and_then(|guest| guest.metadata.as_ref());
-        let seed = metadata.and_then(|metadata| metadata.seed.as_ref());
         let version = |name: &str| self.caches.secret_versions.get(machine.namespace(), name);
-        view.seed_is_behind = seed.is_some_and(|seed| plan.is_outdated(&seed.secrets, version));
-        seed.is_none_or(|seed| seed.digest != plan.digest()) || view.seed_is_behind
+        let is_outdated = |seed: &SeedRecord| plan.is_outdated(&seed.secrets, version);
+        view.seed_is_behind = view.seed().is_some_and(is_outdated);
+        view.seed_is_behind || !view.has_seed_of(plan)
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! libvirt reports the full size of a volume whose upload was interrupted. So only the seed that the domain is
 //! defined with is trusted; any other is written to another volume, which costs milliseconds.
+//!
+//! Network data that follow from the addresses of the cards are no part of the instance id. So they make no new seed while
+//! the guest runs: its next start has them, for a cloud-init that is to run again.
 
 use std::collections::BTreeMap;
 
@@ -46,17 +49,11 @@ pub(super) fn seed(
         },
         Err(fault) => Seed {
             // A Secret that was deleted has no content for a seed; one that cannot be read now has.
-            desired: known(view).filter(|_| observed.contents.is_err()).cloned(),
+            desired: view.seed().filter(|_| observed.contents.is_err()).cloned(),
             action: None,
             fault: Some(fault),
         },
     }
-}
-
-/// The seed that the domain's metadata records.
-fn known(view: &HostView) -> Option<&SeedRecord> {
-    let guest = view.guest.as_ref()?;
-    guest.metadata.as_ref()?.seed.as_ref()
 }
 
 fn make(
@@ -67,24 +64,17 @@ fn make(
     now: Now,
 ) -> Result<(Option<SeedRecord>, Option<Action>), Fault> {
     let plan = &machine.cloud_init;
+    let known = view.seed();
+    let is_there = |known: &SeedRecord| {
+        let volume = (known.pool.clone(), known.volume.clone());
+        view.volumes.contains_key(&volume) || view.unreadable_pools.contains_key(&known.pool)
+    };
+    let is_usable = known.is_none_or(|known| !view.seed_is_behind && is_there(known));
+    if is_usable && view.has_seed_of(plan) {
+        return Ok((known.cloned(), None));
+    }
     if *plan == CloudInitPlan::default() {
         return Ok((None, None));
-    }
-    let metadata = view
-        .guest
-        .as_ref()
-        .and_then(|guest| guest.metadata.as_ref());
-    let known = metadata.and_then(|it| it.seed.as_ref());
-    let digest = plan.digest();
-    if let Some(known) = known
-        && known.digest == digest
-        && !view.seed_is_behind
-        && (view
-            .volumes
-            .contains_key(&(known.pool.clone(), known.volume.clone()))
-            || view.unreadable_pools.contains_key(&known.pool))
-    {
-        return Ok((Some(known.clone()), None));
     }
     let contents = match &observed.contents {
         Ok(contents) => contents,
@@ -125,7 +115,8 @@ fn make(
     let made = SeedRecord {
         pool: pool.clone(),
         volume: name.clone(),
-        digest,
+        digest: plan.digest(),
+        user_digest: Some(plan.without_generated().digest()),
         secrets,
     };
     let action = Action::CreateSeed {

@@ -25,6 +25,7 @@ mod restart;
 mod returned;
 mod room;
 mod screen;
+mod seed;
 mod unmounted;
 mod unrecorded;
 
