@@ -4,7 +4,8 @@
 //! change of one field ──kubectl apply──▶ refused, or warnings
 //!                                            │ the table of update effects: which of these
 //!                                            ▼
-//!                        status.pendingChanges: exactly what was announced, never more, until the restart
+//!                        status.pendingChanges: exactly what was announced, never more, until the restart; what was
+//!                        not announced reaches the running guest, and is gone from the list
 //! ```
 
 use std::{
@@ -81,6 +82,7 @@ pub(crate) struct Change {
     field: String,
     /// JSON pointer below `spec`; `-` at its end is a new item of a list.
     place: String,
+    /// The new value; null takes the item out of its list.
     value: Value,
     /// The fields of `status.pendingChanges` while a running guest does not have the change. One with `-` in front is not
     /// pending any more.
@@ -114,6 +116,9 @@ impl Change {
         }
         match at {
             Value::Array(items) if last == "-" => items.push(self.value.clone()),
+            Value::Array(items) if self.value.is_null() => {
+                items.remove(last.parse().unwrap());
+            }
             at if last == "-" => *at = json!([self.value]),
             at => at[last] = self.value.clone(),
         }
@@ -227,12 +232,13 @@ impl Subject {
         self.faults.push(format!("{field:?}: {what}"));
     }
 
-    /// Waits until exactly the announced changes are pending. What is pending instead is a fault, and expected from then on.
+    /// Waits until exactly the announced changes are pending: those on their way into the running guest have arrived there.
+    /// What is pending instead is a fault, and expected from then on.
     async fn compare_pending(&mut self, field: Field) {
         let (mut seen, mut last) = (BTreeSet::new(), Value::Null);
         let waited = wait::until_within(LIMIT, "the announced changes", async || {
             let machine = self.machines.get(self.name()).await?;
-            seen = self.waiting(&machine);
+            seen = pending(&machine);
             let is_done = is_reported(&machine)
                 && machine["status"]["phase"] == "Running"
                 && seen == self.announced;
@@ -246,18 +252,6 @@ impl Subject {
             self.fault(field, &format!("{what}, {last}"));
             self.announced = seen;
         }
-    }
-
-    /// The fields of the changes that are announced or wait for a restart. Others are on their way into the guest.
-    fn waiting(&self, machine: &Value) -> BTreeSet<String> {
-        let pending = machine["status"]["pendingChanges"].as_array();
-        let pending = pending.into_iter().flatten();
-        let fields = pending.filter_map(|change| {
-            let field = change["field"].as_str()?;
-            let waits = change["action"] == "Restart" || self.announced.contains(field);
-            waits.then(|| field.to_owned())
-        });
-        fields.collect()
     }
 
     /// Tries all changes, the refused ones first.
@@ -324,6 +318,14 @@ impl Subject {
         }
         assert!(self.faults.is_empty(), "{:#?}", self.faults);
     }
+}
+
+/// The fields of all changes that the running guest does not have yet.
+fn pending(machine: &Value) -> BTreeSet<String> {
+    let pending = machine["status"]["pendingChanges"].as_array();
+    let fields = pending.into_iter().flatten();
+    let fields = fields.filter_map(|change| change["field"].as_str());
+    fields.map(str::to_owned).collect()
 }
 
 /// What a refusal says after the object that kubectl repeats.

@@ -2,6 +2,7 @@
 
 use common::api::choice::Backend;
 use common::rules::update::Field;
+use lab::objects::condition;
 use serde_json::{Value, json};
 
 use crate::environment::{self, Environment};
@@ -79,6 +80,7 @@ async fn each_change_has_the_announced_effect_on_libvirt() {
         let changed = Subject::changed(Backend::Libvirt, &env.lab, machine, &other.cases);
         web.include(changed.await);
     }
+    more_cards_than_ports(&env).await;
     web.assert_all_but(&[
         (Field::Template, "it resolves to other rows"),
         (Field::Drivers, "it is announced at the disks and cards"),
@@ -88,16 +90,61 @@ async fn each_change_has_the_announced_effect_on_libvirt() {
         (Field::Devices, "the host has none"),
         (Field::ConsoleLog, "the host has no pool for logs: display"),
         (Field::PersistentEfi, "firmware"),
-        (Field::DiskAccessMode, "KubeVirt has it"),
-        (Field::DiskVolumeMode, "KubeVirt has it"),
-        (Field::DiskClaimName, "KubeVirt has it"),
-        (Field::DiskShareable, "KubeVirt has it"),
-        (Field::DiskSelector, "KubeVirt has it"),
-        (Field::DiskVolumeName, "KubeVirt has it"),
+        (
+            Field::DiskShareable,
+            "it is of claims, which libvirt has none of",
+        ),
         (Field::CdromSize, "the host reads the image in place"),
         (
             Field::CdromStorageClass,
             "the host reads the image in place",
         ),
     ]);
+}
+
+/// More cards than a running guest has free ports for: the others wait for the restart, and the Machine is in order.
+async fn more_cards_than_ports(env: &Environment) {
+    let card = |index: usize| json!({"name": format!("card{index}"), "networkName": "lan"});
+    let mut spec = json!({
+        "template": "small",
+        "backend": "libvirt",
+        "resources": {"memory": {"size": "256Mi"}},
+        "disks": [environment::root()],
+        "networks": [card(0)],
+    });
+    run(env, "ports", &spec).await;
+    spec["networks"] = (0..9).map(card).collect();
+    let machine = lab::reviews::machine("ports", &spec);
+    env.lab.apply(&machine).await.unwrap();
+    let waits = |machine: &Value| {
+        let changes = machine["status"]["pendingChanges"].as_array();
+        let actions = changes
+            .into_iter()
+            .flatten()
+            .map(|change| &change["action"]);
+        let actions: Vec<_> = actions.collect();
+        let restarts = actions.iter().filter(|action| **action == "Restart");
+        (actions.len(), restarts.count())
+    };
+    let is_settled = |machine: &Value| {
+        let (all, restarts) = waits(machine);
+        machine["status"]["observedGeneration"] == machine["metadata"]["generation"]
+            && all > 0
+            && all == restarts
+            && condition(machine, "Ready")["status"] == "True"
+    };
+    let machine = env
+        .until("ports", "to have cards that wait", is_settled)
+        .await;
+    // Of eight, at least four are plugged in.
+    assert!(waits(&machine).0 <= 4, "{}", machine["status"]);
+    for power in ["Stopped", "Running"] {
+        spec["powerState"] = power.into();
+        let machine = lab::reviews::machine("ports", &spec);
+        env.lab.apply(&machine).await.unwrap();
+        let is_there = |machine: &Value| machine["status"]["phase"] == power;
+        env.until("ports", power, is_there).await;
+    }
+    let has_all = |machine: &Value| waits(machine).0 == 0;
+    env.until("ports", "to have all cards", has_all).await;
 }
