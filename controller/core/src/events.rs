@@ -28,8 +28,8 @@ const CALL_LIMIT: Duration = Duration::from_secs(5);
 /// Longest note that the API server accepts, in bytes.
 pub const NOTE_MAX: usize = 1024;
 /// Recorders that are cached. When there are more, all are dropped: a repeated event is then a new Event object
-/// instead of a higher count.
-const RECORDERS_MAX: usize = 1024;
+/// instead of a higher count. Each of them takes 5 KiB, because kube's recorder has a table of its own for the one event.
+const RECORDERS_MAX: usize = 64;
 /// Reasons of a `Ready` that is not true which are no warning.
 const PROGRESS: [&str; 6] = [
     "Creating",
