@@ -58,9 +58,9 @@ impl Hosts {
 
     /// The hosts that have a domain of the Machine's uuid with our metadata of it.
     fn shown(&self, uid: &str) -> Vec<ShownDomain> {
-        let uuid = domain_uuid(uid);
+        let domain = domain_uuid(uid);
         let all = self.all();
-        let shown = all.iter().filter_map(|host| shown_on(host, uuid, uid));
+        let shown = all.iter().filter_map(|host| shown_on(host, domain, uid));
         shown.collect()
     }
 
@@ -151,10 +151,10 @@ impl Hosts {
     }
 }
 
-/// `uuid`: that of the Machine's domain, computed once for all hosts.
-fn shown_on(host: &ConnectedHost, uuid: Uuid, uid: &str) -> Option<ShownDomain> {
+/// `domain`: uuid of the Machine's domain, computed once for all hosts.
+fn shown_on(host: &ConnectedHost, domain: Uuid, uid: &str) -> Option<ShownDomain> {
     let snapshot = host.last_snapshot()?;
-    let found = snapshot.domain(uuid)?;
+    let found = snapshot.domain(domain)?;
     found.metadata.as_ref().filter(|it| it.uid == uid)?;
     Some(ShownDomain {
         host: host.name.clone(),

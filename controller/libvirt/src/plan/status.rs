@@ -64,11 +64,9 @@ pub(super) struct Findings<'a> {
     /// That another client has switched the guest off.
     pub(super) foreign_stop: Option<Fault>,
     pub(super) maintenance: bool,
-    /// Whether planned actions are not carried out, because the Machine is paused, its host is in maintenance, or another
-    /// host shows its domain.
-    pub(super) leaves_actions: bool,
-    /// Whether a restart is requested that is not carried out for one of these causes.
-    pub(super) leaves_restart: bool,
+    /// Whether planned actions or a requested restart are not carried out, because the Machine is paused, its host is in
+    /// maintenance, or another host shows its domain.
+    pub(super) leaves_changes: bool,
 }
 
 impl Findings<'_> {
@@ -312,7 +310,7 @@ fn ready(
     let left_alone = if machine.is_paused() {
         differs.then(paused)
     } else {
-        let is_left = differs || findings.leaves_actions || findings.leaves_restart;
+        let is_left = differs || findings.leaves_changes;
         (findings.maintenance && is_left).then(in_maintenance)
     };
     let unready = readiness.filter(|shown| !shown.is_ready);

@@ -60,7 +60,7 @@ pub(super) fn finish(
         steps.actions.clone()
     };
     if scope != Scope::All {
-        findings.leaves_restart = findings.restarting != Restarting::No;
+        findings.leaves_changes = findings.restarting != Restarting::No;
         (findings.restart, findings.reset) = (None, None);
         findings.restarting = Restarting::No;
     }
@@ -86,7 +86,7 @@ pub(super) fn finish(
 impl Findings<'_> {
     /// Adds what the planned actions that are not carried out would have made.
     fn add_left(&mut self, left: &[Action]) {
-        self.leaves_actions = !left.is_empty();
+        self.leaves_changes |= !left.is_empty();
         if left.iter().any(Action::makes_volume) {
             let message = "the disks get their volumes when the controller may change the Machine again: the conditions Paused, Ready and VirtualMachineReady show why it may not now";
             self.withheld
