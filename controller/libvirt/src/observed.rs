@@ -13,6 +13,7 @@ use controller_core::conditions::Fault;
 use controller_core::foreign_stop::OnForeignStop;
 use controller_core::machine::{Machine, NO_RESOURCES};
 use controller_core::objects::{Meta as _, Network, Template};
+use controller_core::restart::new_request;
 
 use crate::access::{CardAddresses, DhcpServer, DomainHardware, State, Volume, VolumeKey, shutoff};
 use crate::capacity::{UNLIMITED, larger, size_of};
@@ -193,11 +194,14 @@ impl HostView {
         guest.metadata.as_ref()?.seed.as_ref()
     }
 
-    /// Whether the domain's seed, or that it has none, fits the plan. A guest that runs keeps it as long as only network data
+    /// Whether the domain's seed, or that it has none, fits the Machine. A guest that runs keeps it as long as only network data
     /// differ that follow from addresses: the instance id stays, so that a restart for another seed would change nothing.
-    pub(crate) fn has_seed_of(&self, plan: &CloudInitPlan) -> bool {
+    /// Before a requested restart the seed of the next start is made: without it the guest is not shut down.
+    pub(crate) fn has_seed_of(&self, machine: &Machine) -> bool {
+        let plan = &machine.cloud_init;
         let of_user = plan.without_generated();
-        let runs = self.guest.as_ref().is_some_and(|it| it.state.active());
+        let is_active = self.guest.as_ref().is_some_and(|it| it.state.active());
+        let runs = is_active && new_request(machine).is_none();
         match self.seed() {
             None => {
                 *plan == CloudInitPlan::default() || runs && of_user == CloudInitPlan::default()

@@ -36,6 +36,7 @@ pub use guest::{
 };
 pub use network::NormalizedNetwork;
 pub use placement::{NormalizedGroup, NormalizedPlacement, NormalizedToleration};
+pub use running::is_counted;
 pub use storage::{
     AnyDisk, ExistingDisk, ImagePin, NormalizedCdrom, NormalizedDisk, PinnedDataSource,
 };

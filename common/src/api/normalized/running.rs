@@ -4,6 +4,23 @@ use std::str::FromStr;
 
 use super::{Normalized, NormalizedCpu, NormalizedMemory};
 
+/// Paths in the block of what a running guest has of the quota of its namespace, or on which that depends.
+const COUNTED: [&str; 8] = [
+    "cpu.sockets",
+    "cpu.maxSockets",
+    "cpu.cores",
+    "cpu.threads",
+    "cpu.dedicated",
+    "memory.size",
+    "memory.maxSize",
+    "features.acpi",
+];
+
+/// Whether a pending change of this path in the block decides what the guest counts with: see [`Normalized::running`].
+pub fn is_counted(field: &str) -> bool {
+    COUNTED.contains(&field)
+}
+
 impl Normalized {
     /// This block with the sizes and features that the running guest has in place of the pending ones. `pending`: path in the
     /// block and current value, as in `status.pendingChanges`. A value that cannot be read is left out.

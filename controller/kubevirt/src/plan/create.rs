@@ -14,7 +14,7 @@ use super::restart::{Restart, instance, restart};
 use super::state;
 use super::status::inputs::StatusInputs;
 use super::status::report;
-use super::storage::{Storage, storage};
+use super::storage::storage;
 use super::vm::{SECRETS_RETRY, VmContext, guest};
 use common::api::choice::PowerState;
 use common::api::normalized::Normalized;
@@ -24,10 +24,9 @@ use controller_core::backend::Growth;
 use controller_core::conditions::Fault;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
-use controller_core::plan::{Now, Refusal, Subject};
+use controller_core::plan::{Now, Refusal};
 use controller_core::refusal::{Part, Reasons};
 use controller_core::reset::{PowerPlan, reset};
-use controller_core::restart::may_stop_for_restart;
 
 /// Pause before it is looked again who uses an existing or adopted claim. Pods of others are not watched.
 const CLAIM_RETRY: Duration = Duration::from_secs(30);
@@ -57,18 +56,15 @@ pub(crate) fn plan(
         networks: &networks,
         storage: &storage,
         restart: &restart,
-        is_refused: refused.is_some(),
+        refusal,
         growth,
     };
     let guest = guest(machine, block, observed, &context);
     if guest.changes_template {
         restart.replace_what_never_ran(machine, block, observed);
     }
-    let is_complete = guest.is_complete && !refuses_start(&storage, refusal);
-    if !may_stop_for_restart(machine, is_complete) {
-        restart.wait(machine, observed);
-    }
-    let restarts = (!restart.waits && !storage.holds_start).then_some(&restart);
+    let may_restart = !guest.restart_waits && !storage.holds_start;
+    let restarts = may_restart.then_some(&restart);
     let (reset, reset_guest) = requested_reset(machine, block, observed, restarts, refusal);
     let mut inputs = StatusInputs {
         block: Some(block),
@@ -80,7 +76,8 @@ pub(crate) fn plan(
         pending: storage.pending,
         sizes: storage.sizes,
         restart: restart.last,
-        restart_waits: restart.waits,
+        restart_waits: guest.restart_waits,
+        holds_growth: growth != Growth::Permitted,
         migration: migration.last,
         reset,
         foreign_stop: guest.foreign_stop,
@@ -102,7 +99,7 @@ pub(crate) fn plan(
         .chain(storage.actions)
         .chain(guest.actions)
         // The guest that replaces the one that runs would have the disks for which a start waits.
-        .chain(restart.action.filter(|_| !storage.holds_start))
+        .chain(restart.action.filter(|_| may_restart))
         .chain(storage.releases)
         .chain(state::set_owners(machine, observed))
         .chain(
@@ -149,19 +146,6 @@ pub(crate) fn report_unfit(
         ..StatusInputs::default()
     };
     report(machine, observed, now, &inputs, &[])
-}
-
-/// Whether an action was refused on which the start after a restart depends. The former guest is deleted after it.
-fn refuses_start(storage: &Storage, refusal: Option<&Refusal>) -> bool {
-    refusal.is_some_and(|refusal| match refusal.subject {
-        // The growth of a volume comes after it.
-        Subject::Storage => {
-            let mut before = storage.actions.iter();
-            before.any(|action| action.subject() == Subject::Storage)
-        }
-        Subject::Machine | Subject::Network | Subject::Guest => true,
-        Subject::Display | Subject::Migration | Subject::Reset => false,
-    })
 }
 
 /// The status of the last requested reset, and the action of a new request. `restarts`: the restart, unless it waits.

@@ -33,7 +33,7 @@ use super::others::has_deleted_instance;
 use crate::objects::Instance;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
-use controller_core::restart;
+use controller_core::restart::{self, may_stop_for_restart};
 
 /// Cause of the replacement of an instance that waits for a node.
 const NEVER_RAN: &str = "it had not started yet, and the spec has changed";
@@ -50,22 +50,22 @@ const TAKEN_BACK: &str = "it was shutting down when spec.powerState became Runni
 pub(super) struct Restart {
     pub(super) last: Option<LastRestart>,
     pub(super) action: Option<Action>,
-    /// Whether the guest runs on although its restart was requested: see [`may_stop_for_restart`].
-    ///
-    /// [`may_stop_for_restart`]: controller_core::restart::may_stop_for_restart
-    pub(super) waits: bool,
 }
 
 impl Restart {
-    /// Leaves a guest that runs as it is, if it is to be replaced because a user requested that. The request stays open.
-    pub(super) fn wait(&mut self, machine: &Machine, observed: &Observed) {
-        let Some(last) = &self.last else { return };
+    /// Whether a guest that a user's request is to replace runs on, because it could not be started again. The request stays
+    /// open. `is_complete`: see [`may_stop_for_restart`].
+    pub(super) fn is_held(
+        &self,
+        machine: &Machine,
+        observed: &Observed,
+        is_complete: bool,
+    ) -> bool {
+        let requested = self.last.as_ref().filter(|last| last.cause.is_none());
+        let former = requested.and_then(|last| last.replaces.as_deref());
         let guest = instance(machine, observed).filter(|instance| instance.runs());
-        let is_former =
-            guest.is_some_and(|it| last.replaces.as_deref() == Some(it.uid()) && !it.is_deleting());
-        if last.cause.is_none() && is_former {
-            (self.action, self.waits) = (None, true);
-        }
+        let is_former = guest.is_some_and(|guest| former == Some(guest.uid()));
+        is_former && !may_stop_for_restart(machine, is_complete)
     }
 
     /// Whether the guest that replaces the former one has not come up yet.
@@ -106,10 +106,7 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
     let last = machine.status.last_restart.clone();
     if !observed.kubevirt {
         // Without KubeVirt's kinds, no instance can be observed.
-        return Restart {
-            last,
-            ..Restart::default()
-        };
+        return Restart { last, action: None };
     }
     let instance = instance(machine, observed);
     let on = block.power_state == PowerState::Running;
@@ -142,10 +139,7 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
         cause,
     }) = last
     else {
-        return Restart {
-            last,
-            ..Restart::default()
-        };
+        return Restart { last, action: None };
     };
     // One that got a node after all stays: what it lacks is a pending change.
     let is_of_waiting = cause.as_deref() == Some(NEVER_RAN);
@@ -172,18 +166,14 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
         replaces,
         cause,
     });
-    Restart {
-        last,
-        action,
-        waits: false,
-    }
+    Restart { last, action }
 }
 
 /// The status is written first.
 fn begun(open: LastRestart) -> Restart {
     Restart {
         last: Some(open),
-        ..Restart::default()
+        action: None,
     }
 }
 

@@ -18,10 +18,11 @@ use super::others::{self, Stop};
 use super::restart::Restart;
 use super::storage::Storage;
 use crate::objects::VirtualMachine;
-use controller_core::backend::Growth;
+use controller_core::backend::{Act as _, Growth};
 use controller_core::conditions::{Fault, Outcome, missing_secret};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
+use controller_core::plan::{Refusal, Subject};
 
 /// Pause before Secrets that could not be read are read again. No event reports that they can be read now.
 pub(super) const SECRETS_RETRY: Duration = Duration::from_secs(10);
@@ -34,8 +35,8 @@ pub(super) struct Plans {
     /// Template of the VirtualMachine; `None` while it cannot be rendered. While the growth of the Machine is held, the
     /// present one.
     pub(super) desired: Option<Template>,
-    /// Whether everything is there that the VirtualMachine needs to be as the block describes it.
-    pub(super) is_complete: bool,
+    /// Whether a requested restart waits: see [`Restart::is_held`].
+    pub(super) restart_waits: bool,
     /// Whether the actions change the template of an existing VirtualMachine.
     pub(super) changes_template: bool,
     /// Set while another client has stopped the guest, and it stays off for now.
@@ -48,8 +49,8 @@ pub(super) struct VmContext<'a> {
     pub(super) networks: &'a Networks,
     pub(super) storage: &'a Storage,
     pub(super) restart: &'a Restart,
-    /// Whether an action of this plan was refused.
-    pub(super) is_refused: bool,
+    /// An action of this plan that was refused.
+    pub(super) refusal: Option<&'a Refusal>,
     pub(super) growth: Growth<'a>,
 }
 
@@ -81,7 +82,7 @@ pub(super) fn guest(
         networks,
         storage,
         restart,
-        is_refused,
+        refusal,
         growth,
     } = *context;
     let mut plans = Plans::default();
@@ -97,10 +98,16 @@ pub(super) fn guest(
         Err(fault) => plans.outcome.record_first(fault),
     }
     let outcomes = [&plans.outcome, &networks.outcome, &storage.outcome];
-    plans.is_complete = outcomes.iter().all(|it| it.fault.is_none()) && storage.import.is_none();
-    let is_blocked = !plans.is_complete || is_refused;
+    let is_complete = outcomes.iter().all(|it| it.fault.is_none()) && storage.import.is_none();
+    // Nothing of the VirtualMachine depends on these.
+    let refusal = refusal.filter(|it| !matches!(it.subject, Subject::Migration | Subject::Reset));
+    let is_blocked = !is_complete || refusal.is_some();
     let mut desired = rendered(machine, block, observed, networks);
-    if restart.is_open() && block.power_state == PowerState::Running {
+    let is_refused = refusal.is_some_and(|it| refuses_start(it, storage));
+    plans.restart_waits = restart.is_held(machine, observed, is_complete && !is_refused);
+    // The guest runs on as if nothing had been requested.
+    let restarts = restart.is_open() && !plans.restart_waits;
+    if restarts && block.power_state == PowerState::Running {
         "Always".clone_into(&mut desired.spec.run_strategy);
     }
     desired.metadata.annotations.insert(
@@ -137,7 +144,7 @@ pub(super) fn guest(
     };
     plans.desired = (!is_blocked).then(|| others::without_plugged_in(machine.name(), template));
     others::keep_plugged_in(machine.name(), &mut desired.spec.template, live);
-    if !restart.is_open() && others::was_stopped_by_another_client(machine, &desired, live) {
+    if !restarts && others::was_stopped_by_another_client(machine, &desired, live) {
         plans.foreign_stop = others::foreign_stop(machine, observed, Stop::Halt);
         if plans.foreign_stop.is_some() {
             desired
@@ -146,7 +153,7 @@ pub(super) fn guest(
                 .clone_from(&live.spec.run_strategy);
         }
     } else if restart.undoes_stop(observed)
-        || (!restart.is_open() && others::has_deleted_instance(machine, block, observed))
+        || (!restarts && others::has_deleted_instance(machine, block, observed))
     {
         plans.foreign_stop = others::foreign_stop(machine, observed, Stop::Deletion);
     }
@@ -170,6 +177,19 @@ pub(super) fn guest(
         plans.actions.push(Action::UpdateVm(Box::new(desired)));
     }
     plans
+}
+
+/// Whether an action was refused on which the start after a restart depends. The former guest is deleted after it.
+fn refuses_start(refusal: &Refusal, storage: &Storage) -> bool {
+    match refusal.subject {
+        // The growth of a volume comes after it.
+        Subject::Storage => {
+            let mut before = storage.actions.iter();
+            before.any(|action| action.subject() == Subject::Storage)
+        }
+        Subject::Machine | Subject::Network | Subject::Guest => true,
+        Subject::Display | Subject::Migration | Subject::Reset => false,
+    }
 }
 
 /// Whether the existing VirtualMachine was rendered from this desired state and no field of ours was changed since.

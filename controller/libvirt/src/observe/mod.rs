@@ -371,7 +371,7 @@ impl Observer {
         let version = |name: &str| self.caches.secret_versions.get(machine.namespace(), name);
         let is_outdated = |seed: &SeedRecord| plan.is_outdated(&seed.secrets, version);
         view.seed_is_behind = view.seed().is_some_and(is_outdated);
-        view.seed_is_behind || !view.has_seed_of(plan)
+        view.seed_is_behind || !view.has_seed_of(machine)
     }
 }
 

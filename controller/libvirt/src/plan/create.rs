@@ -5,7 +5,7 @@ use std::mem::take;
 use std::time::Duration;
 
 use common::api::choice::PowerState;
-use common::api::normalized::Normalized;
+use common::api::normalized::{Normalized, is_counted};
 use common::api::status::MachineStatus;
 use common::render::libvirt::{Difference, Domain, DomainMetadata, VolumeRecord};
 use controller_core::addresses::address_conflict;
@@ -191,15 +191,11 @@ fn on<'a>(
     steps.actions.extend(volumes.answer_to_recreation(machine));
     steps.actions.extend(writes_seed);
     let is_refused = refusal.is_some_and(|refusal| refusal.subject == Subject::Guest);
+    let running = guest.and_then(|guest| guest.running.as_ref());
+    findings.changes = changes(block, desired.as_ref(), running);
     // While the growth is held, the next start is that of the present definition.
     let present = guest.and_then(|guest| guest.defined.as_ref());
-    let next = if observed.hold.is_none() {
-        desired.as_ref()
-    } else {
-        desired.as_ref().and(present)
-    };
-    let running = guest.and_then(|guest| guest.running.as_ref());
-    findings.changes = changes(block, next, running);
+    findings.next = present.filter(|_| observed.hold.is_some()).cloned();
     let screen = findings.add_display(display(machine, block, view, &observed.password));
     let defines = desired.is_some() && !is_refused && observed.hold.is_none();
     let releases = releases(machine, block, view, &observed.kept_of_former, defines);
@@ -256,16 +252,27 @@ fn on<'a>(
     )
 }
 
-/// What a running guest does not have of its next definition, which is `None` if a part of it is missing.
-fn changes(block: &Normalized, next: Option<&Domain>, running: Option<&Domain>) -> Vec<Difference> {
-    let stops = block.power_state == PowerState::Stopped;
-    match (next, running) {
-        (_, None) => vec![],
-        // What the guest has of the quota counts until it is off, and while nothing can be defined.
-        (_, Some(running)) if stops => other_sizes(block, running),
-        (None, Some(running)) => other_sizes(block, running),
-        (Some(next), Some(running)) => next.differences_from(running),
+/// What a running guest does not have of the desired domain, which is `None` if a part of it is missing. What the guest has of
+/// the quota counts until it is off, and while nothing can be defined.
+fn changes(
+    block: &Normalized,
+    desired: Option<&Domain>,
+    running: Option<&Domain>,
+) -> Vec<Difference> {
+    let Some(running) = running else {
+        return vec![];
+    };
+    let Some(desired) = desired else {
+        return other_sizes(block, running);
+    };
+    let mut changes = desired.differences_from(running);
+    if block.power_state == PowerState::Stopped {
+        changes.retain(|change| is_counted(&change.field));
+        for change in &mut changes {
+            change.live = None;
+        }
     }
+    changes
 }
 
 /// The sizes that a running guest has in place of those of the block.

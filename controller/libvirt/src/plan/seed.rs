@@ -70,7 +70,7 @@ fn make(
         view.volumes.contains_key(&volume) || view.unreadable_pools.contains_key(&known.pool)
     };
     let is_usable = known.is_none_or(|known| !view.seed_is_behind && is_there(known));
-    if is_usable && view.has_seed_of(plan) {
+    if is_usable && view.has_seed_of(machine) {
         return Ok((known.cloned(), None));
     }
     if *plan == CloudInitPlan::default() {

@@ -51,6 +51,8 @@ pub(super) struct Findings<'a> {
     pub(super) growing: Vec<String>,
     /// Parts of the definition that the running guest does not have.
     pub(super) changes: Vec<Difference>,
+    /// What the guest is started with next, if that is not the desired domain.
+    pub(super) next: Option<Domain>,
     pub(super) display: DisplayReport,
     /// The last restart for the status; `None`: power was not planned.
     pub(super) restart: Option<LastRestart>,
@@ -77,7 +79,9 @@ impl Findings<'_> {
             change,
             report,
         } = plan;
-        self.changes.extend(change);
+        let stops = |block: &Normalized| block.power_state == PowerState::Stopped;
+        self.changes
+            .extend(change.filter(|_| !self.block.is_some_and(stops)));
         self.display = report;
         action
     }
@@ -124,12 +128,16 @@ pub(super) fn report(
     if let Some(fault) = &findings.no_room {
         conditions.set("Scheduled", "False", fault);
     }
+    let running = guest.and_then(|guest| guest.running.as_ref());
     let pending_changes = pending(&findings.changes);
     let restart_waits = (findings.restarting == Restarting::Waits).then(|| restart_waits(findings));
     let required = findings
         .block
         .filter(|block| block.power_state == PowerState::Running);
-    let required = required.and_then(|_| waits_for_restart(machine, &pending_changes));
+    let at_start = findings.next.as_ref().zip(running);
+    let at_start = at_start.map(|(next, running)| pending(&next.differences_from(running)));
+    let at_start = at_start.as_ref().unwrap_or(&pending_changes);
+    let required = required.and_then(|_| waits_for_restart(machine, at_start));
     if let Some(fault) = restart_waits.or(required) {
         conditions.set("RestartRequired", "True", &fault);
     }
@@ -141,7 +149,6 @@ pub(super) fn report(
     let readiness = view.and_then(|view| view.readiness.as_ref());
     let ready = ready(machine, findings, guest, phase, &machine_ready, readiness);
     conditions.set("Ready", ready.0, &ready.1);
-    let running = guest.and_then(|guest| guest.running.as_ref());
     let (network_interfaces, ip_addresses) = view
         .zip(running)
         .map(|(view, running)| interfaces(view, running))

@@ -86,7 +86,9 @@ pub(super) fn finish(
 impl Findings<'_> {
     /// Adds what the planned actions that are not carried out would have made.
     fn add_left(&mut self, left: &[Action]) {
-        self.leaves_changes |= !left.is_empty();
+        // A record of ours is no change of the Machine.
+        let is_change = |action: &Action| !matches!(action, Action::SetMetadata(_));
+        self.leaves_changes |= left.iter().any(is_change);
         if left.iter().any(Action::makes_volume) {
             let message = "the disks get their volumes when the controller may change the Machine again: the conditions Paused, Ready and VirtualMachineReady show why it may not now";
             self.withheld

@@ -22,6 +22,8 @@ pub(crate) struct StatusInputs<'a> {
     pub(crate) restart: Option<LastRestart>,
     /// Whether a requested restart waits, because the guest could not be started again.
     pub(crate) restart_waits: bool,
+    /// Whether a quota holds the growth of the Machine.
+    pub(crate) holds_growth: bool,
     /// State of the last requested migration, if the plan looked at it.
     pub(crate) migration: Option<LastMigration>,
     /// The last requested reset; `None`: as in the status.

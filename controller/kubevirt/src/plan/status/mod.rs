@@ -10,8 +10,10 @@ mod live;
 mod mirrored;
 
 use common::api::choice::{Phase, PowerState};
+use common::api::normalized::is_counted;
 use common::api::status::{MachineStatus, PendingChange};
 use common::catalog::DECLARATIVE_HOTPLUG;
+use common::quantity::Bytes;
 
 use self::conditions::{migration_required, ready, restart_required, storage, virtual_machine};
 use self::inputs::StatusInputs;
@@ -59,7 +61,7 @@ pub(super) fn report(
         conditions.set("NetworkReady", network.0, &network.1);
         conditions.set("VirtualMachineReady", virtual_machine.0, &virtual_machine.1);
     }
-    let pending_changes = pending_changes(inputs, &live, observed);
+    let mut pending_changes = pending_changes(inputs, &live, observed);
     let required = [
         (
             "RestartRequired",
@@ -75,6 +77,10 @@ pub(super) fn report(
             conditions.set(kind, "True", &fault);
         }
     }
+    // No restart brings them while the growth is held.
+    let mut held = held_back(inputs, &live);
+    held.retain(|change| pending_changes.iter().all(|it| it.field != change.field));
+    pending_changes.extend(held);
     // What a guest reports while it starts is written together with its being up, which follows within a moment.
     let is_up = phase != Phase::Creating;
     let guest = live.instance.filter(|_| is_up);
@@ -125,12 +131,35 @@ fn pending_changes(
     };
     let is_to_run = block.power_state == PowerState::Running;
     // What the guest has of the quota counts also while the VirtualMachine cannot be changed.
-    let Some(desired) = inputs.desired.as_ref().filter(|_| is_to_run) else {
+    let Some(desired) = &inputs.desired else {
         return other_sizes(vm.name(), &guest, block);
     };
     let mut changes = pending(vm.name(), &guest, desired);
+    if !is_to_run {
+        changes.retain(|change| is_counted(&change.field));
+        return changes;
+    }
     changes.extend(guest_size::pending(vm.name(), block, observed));
     changes
+}
+
+/// What the guest has more of than the block, while a quota holds another growth of the Machine: the VirtualMachine stays as
+/// it is, and so does what counts.
+fn held_back(inputs: &StatusInputs<'_>, live: &LiveGuest<'_>) -> Vec<PendingChange> {
+    let block = inputs.block.filter(|_| inputs.holds_growth);
+    let (Some(vm), Some(instance), Some(block)) = (live.vm, live.guest(), block) else {
+        return Vec::new();
+    };
+    let guest = Guest {
+        instance,
+        pod: live.pod,
+        refuses: false,
+        plugs_disks: false,
+    };
+    let mut sizes = other_sizes(vm.name(), &guest, block);
+    let amount = |text: &str| text.parse::<Bytes>().ok();
+    sizes.retain(|size| amount(&size.current) > amount(&size.desired));
+    sizes
 }
 
 /// The last status written, updated by what was observed of a Machine under deletion.

@@ -109,7 +109,7 @@ fn a_guest_runs_on_until_it_could_be_started_again() {
         ("NetworkConfigurationNotFound", lacks_network, has_network),
         ("AddressInUse", has_address_of_another, has_own_address),
     ] {
-        let mut environment = running(false);
+        let mut environment = running(true);
         let before = instance(&environment);
         begin(&mut environment);
         ask(&mut environment, "now");
@@ -117,6 +117,7 @@ fn a_guest_runs_on_until_it_could_be_started_again() {
         assert_eq!(reported(&environment, "NetworkReady"), ("False", reason));
         assert_eq!(environment.restarted, [""; 0], "{reason}");
         assert_eq!(instance(&environment), before, "{reason}");
+        assert_eq!(strategy(&environment), "RerunOnFailure", "{reason}");
         let waits = reported(&environment, "RestartRequired");
         assert_eq!(waits, ("True", "RestartWaits"), "{reason}");
         assert!(message(&environment, "RestartRequired").contains(reason));

@@ -87,6 +87,25 @@ fn while_the_growth_is_held_nothing_waits_for_a_restart() {
     );
 }
 
+/// The definition stays as it is, so the guest keeps what the spec gives back.
+#[test]
+fn what_a_guest_has_more_of_counts_while_a_quota_holds_its_growth() {
+    let mut env = held();
+    env.edit(|block| {
+        block.cpu.cores = 1;
+        block.memory.size = Bytes::mib(1 << 20);
+        block.memory.max_size = block.memory.size;
+    });
+    env.settle();
+    let pending = &env.machine().status.pending_changes;
+    let cores: Vec<_> = pending
+        .iter()
+        .map(|it| (&*it.field, &*it.current))
+        .collect();
+    assert_eq!(cores, [("cpu.cores", "2")]);
+    assert_eq!(reported(&env, "RestartRequired"), ("", ""));
+}
+
 /// The images of disks and drives were never fetched.
 #[test]
 fn a_disk_that_is_not_made_and_a_medium_that_is_fetched_keep_no_guest_off() {

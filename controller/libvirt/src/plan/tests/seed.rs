@@ -1,6 +1,10 @@
 //! The seed of a guest that runs, when addresses of its cards change.
 
+use std::collections::BTreeMap;
+
 use common::render::libvirt::{Domain, SeedRecord};
+use common::render::{SecretKey, SecretValue};
+use serde_json::json;
 
 use super::*;
 
@@ -115,4 +119,33 @@ fn a_seed_of_an_earlier_release_is_kept_until_anything_in_it_changes() {
     assert_eq!(pending(&env), ["cloudInit"]);
     restart(&mut env);
     assert!(recorded(&env).unwrap().user_digest.is_some());
+}
+
+/// Without its Secret the guest could not be started again, although its present seed is complete.
+#[test]
+fn a_restart_waits_for_the_seed_of_the_next_start() {
+    let mut env = Environment::new(block());
+    let reference = json!({"name": "web-user", "key": "userdata"});
+    env.machine_mut().cloud_init = CloudInitPlan::from(&CloudInit {
+        secret_ref: serde_json::from_value(reference).ok(),
+        ..CloudInit::default()
+    });
+    let key = SecretKey {
+        name: "web-user".into(),
+        key: "userdata".into(),
+    };
+    let value = SecretValue::new("uid", "1", b"#cloud-config\n".to_vec());
+    env.contents = Ok(BTreeMap::from([(key.clone(), Some(value))]));
+    with_addresses(&mut env, Some("first"));
+    env.settle();
+    assert!(recorded(&env).is_some());
+    with_addresses(&mut env, Some("second"));
+    env.contents = Ok(BTreeMap::from([(key, None)]));
+    env.settle();
+    assert_eq!(reported(&env, "VirtualMachineReady").0, "True");
+    let annotation = names::ANNOTATION_RESTART_REQUESTED;
+    annotate(env.machine_mut(), annotation, "now");
+    env.settle();
+    assert_eq!(times(&env, "shutdown"), 0);
+    assert_eq!(reported(&env, "RestartRequired"), ("True", "RestartWaits"));
 }
