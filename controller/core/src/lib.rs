@@ -16,6 +16,8 @@
 
 pub mod address_index;
 pub mod addresses;
+#[cfg(any(test, feature = "fixtures"))]
+pub mod api_server;
 pub mod backend;
 pub mod cache;
 pub mod caches;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use common::names;
+use controller_core::api_server::Answer;
 use controller_core::objects::Meta;
 use hyper::http::header::CONTENT_TYPE;
 use hyper::http::{Method, Request};
@@ -40,9 +41,6 @@ pub(super) struct Call {
     is_strategic: bool,
     body: Value,
 }
-
-/// An HTTP status code and a body.
-type Answer = (u16, Value);
 
 impl Call {
     pub(super) async fn read(request: Request<Body>) -> Self {

@@ -7,29 +7,26 @@
 //!               └──────────────────── response ───────────────────┘
 //! ```
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::thread;
 
 use common::api::status::MachineStatus;
+use controller_core::api_server::{Answer, api_server, guarded};
 use controller_core::backend::Failed;
 use controller_core::cache::Cache;
 use controller_core::caches::Caches;
 use controller_core::client::GuardedClient;
-use controller_core::lease::LeaseGuard;
 use controller_core::machine::CachedMachine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::Step;
 use controller_core::triggers::Triggers;
 use controller_core::writes::{add_finalizer, remove_finalizer};
-use hyper::{Method, Request, Response};
-use kube::Client;
+use hyper::{Method, Request};
 use kube::client::Body;
 use kube::runtime::reflector::store;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
-use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{Environment, host_object};
 use crate::access::fake::FakeLibvirt;
@@ -38,9 +35,6 @@ use crate::hosts::poller::poll;
 use crate::hosts::registry::Hosts;
 use crate::libvirt_host::LibvirtHost;
 use crate::plan::action::Action;
-
-/// A patch, and where its answer goes: an HTTP status code and a body.
-type Asked = (Call, oneshot::Sender<(u16, Value)>);
 
 /// One patch.
 struct Call {
@@ -87,15 +81,8 @@ impl Environment {
     }
 
     async fn carry_out(&mut self, step: &Step<'_, Action>) -> Result<(), Failed> {
-        let (lease, deadline) = watch::channel(None);
-        drop(lease);
-        let guard = if self.has_lease {
-            LeaseGuard::Always
-        } else {
-            LeaseGuard::Leased(deadline)
-        };
-        let (client, mut asked) = client();
-        let api = GuardedClient::new(client, guard);
+        let (client, server) = api_server(Call::read);
+        let api = guarded(client, self.has_lease);
         let applier = self.applier(&api);
         // The others do nothing on a host.
         if let Step::Act(
@@ -108,23 +95,15 @@ impl Environment {
             self.connect(&applier.hosts).await;
         }
         let machine = self.machine().clone();
-        let mut calls = pin!(async {
+        let calls = async {
             match step {
                 Step::AddFinalizer => add_finalizer(&api, &machine).await.map(drop)?,
                 Step::RemoveFinalizer => remove_finalizer(&api, &machine).await.map(drop)?,
                 Step::Act(action) => applier.apply(&machine, action).await.map(drop)?,
             }
             Ok(())
-        });
-        loop {
-            tokio::select! {
-                done = &mut calls => return done,
-                Some((call, answer)) = asked.recv() => {
-                    // Nobody waits any more for the answer to a call that was given up.
-                    let _ = answer.send(self.answer(&call));
-                }
-            }
-        }
+        };
+        server.serve(calls, |call| self.answer(call)).await
     }
 
     /// Connects the hosts, and polls them.
@@ -170,7 +149,7 @@ impl Environment {
     }
 
     /// Stores what a patch writes, unless the object is another one or in another version than it names.
-    fn answer(&mut self, call: &Call) -> (u16, Value) {
+    fn answer(&mut self, call: &Call) -> Answer {
         let live = match call.plural.as_str() {
             "machines" => {
                 json!({"metadata": self.machine().metadata, "status": self.machine().status})
@@ -232,28 +211,10 @@ impl Environment {
     }
 }
 
-fn conflict(name: &str) -> (u16, Value) {
+fn conflict(name: &str) -> Answer {
     let status = json!({
         "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 409, "reason": "Conflict",
         "message": format!("{name} is another object now"), "details": {"name": name},
     });
     (409, status)
-}
-
-/// A client, and the patches that are made with it.
-fn client() -> (Client, mpsc::UnboundedReceiver<Asked>) {
-    let (requests, asked) = mpsc::unbounded_channel();
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let requests = requests.clone();
-        async move {
-            let call = Call::read(request).await;
-            let (answer, answered) = oneshot::channel::<(u16, Value)>();
-            requests.send((call, answer)).expect("the server runs");
-            let (code, body) = answered.await?;
-            let body = Body::from(body.to_string().into_bytes());
-            let response = Response::builder().status(code).body(body);
-            Ok::<_, oneshot::error::RecvError>(response.unwrap())
-        }
-    });
-    (Client::new(service, "default"), asked)
 }
