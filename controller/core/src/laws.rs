@@ -34,7 +34,7 @@ pub use lease::no_step_takes_effect_without_the_lease;
 pub use preconditions::{no_effect_without_each_precondition, no_volume_in_use_is_deleted};
 pub use waiting::{
     Cause, Waiting, a_deletion_ends, a_machine_that_waits_reports_why,
-    an_unreadable_part_costs_no_guest_and_no_volume, held, paused, protected,
+    an_unreadable_part_costs_no_guest_and_no_volume, held,
 };
 
 /// More passes than any environment needs from any point until nothing changes any more.

@@ -7,6 +7,8 @@
 //! Fields are declared in the order of their keys, here and in the pinned template content. The block
 //! is therefore written with the same text that an API server sends back, and texts can be compared.
 
+#[cfg(test)]
+pub(crate) mod fixture;
 mod guest;
 mod network;
 mod placement;

@@ -120,7 +120,7 @@ pub fn a_deletion_ends<E: Environment>(all: &[&dyn Fn() -> E]) {
     }
 }
 
-/// The environments of [`a_machine_that_waits_reports_why`] that any backend has: the Machine's growth is held.
+/// This environment, in which the growth of the Machine is held.
 pub fn held<E: Environment>(new: impl Fn() -> E) -> impl Fn() -> E {
     move || {
         let mut environment = new();
@@ -130,7 +130,7 @@ pub fn held<E: Environment>(new: impl Fn() -> E) -> impl Fn() -> E {
 }
 
 /// The Machine was paused after it ran.
-pub fn paused<E: Environment>(new: impl Fn() -> E) -> impl Fn() -> E {
+fn paused<E: Environment>(new: impl Fn() -> E) -> impl Fn() -> E {
     move || {
         let mut environment = new();
         settle(&mut environment);
@@ -140,7 +140,7 @@ pub fn paused<E: Environment>(new: impl Fn() -> E) -> impl Fn() -> E {
 }
 
 /// The Machine is protected from deletion.
-pub fn protected<E: Environment>(new: impl Fn() -> E) -> impl Fn() -> E {
+fn protected<E: Environment>(new: impl Fn() -> E) -> impl Fn() -> E {
     move || {
         let mut environment = new();
         environment.machine_mut().is_protected = true;
@@ -163,13 +163,38 @@ pub struct Waiting<'a, E> {
     pub deleted: Option<Cause>,
 }
 
-/// A Machine that waits, or whose deletion does, reports the expected cause.
+/// A Machine that waits, or whose deletion does, reports the expected cause. `new`: an environment for the causes that any
+/// backend has; `all`: those of the backend.
 ///
 /// # Panics
 /// If the law does not hold, or a Machine waits for nothing.
-pub fn a_machine_that_waits_reports_why<E: Environment>(all: &[Waiting<'_, E>]) {
+pub fn a_machine_that_waits_reports_why<E: Environment>(
+    new: impl Fn() -> E + Copy,
+    all: &[Waiting<'_, E>],
+) {
+    let of_any = [
+        Waiting {
+            new: &held(new),
+            exists: Some(("Ready", "QuotaExceeded", "the quota is used up")),
+            deleted: None,
+        },
+        Waiting {
+            new: &paused(new),
+            exists: Some(("Paused", "Paused", "observed only")),
+            deleted: Some((
+                "Ready",
+                "Deleting",
+                "deletion waits because the Machine is paused",
+            )),
+        },
+        Waiting {
+            new: &protected(new),
+            exists: None,
+            deleted: Some(("Ready", "DeletionProtected", "deletionProtection is true")),
+        },
+    ];
     let mut wrong = vec![];
-    for (number, waiting) in all.iter().enumerate() {
+    for (number, waiting) in of_any.iter().chain(all).enumerate() {
         let Waiting {
             new,
             exists,

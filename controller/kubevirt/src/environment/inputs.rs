@@ -213,28 +213,24 @@ pub(super) fn confirmed() -> FakeCluster {
     cluster
 }
 
-/// A Machine that is restarted when no node has room for its guest any more.
-pub(super) fn restarting() -> FakeCluster {
+/// A Machine with a guest that runs, and with this annotation.
+fn requesting(annotation: &str) -> FakeCluster {
     let mut cluster = new();
     cluster.settle();
+    annotate(cluster.machine_mut(), annotation, "now");
+    cluster
+}
+
+/// A Machine that is restarted when no node has room for its guest any more.
+pub(super) fn restarting() -> FakeCluster {
+    let mut cluster = requesting(names::ANNOTATION_RESTART_REQUESTED);
     cluster.is_full = true;
-    annotate(
-        cluster.machine_mut(),
-        names::ANNOTATION_RESTART_REQUESTED,
-        "now",
-    );
     cluster
 }
 
 /// A Machine whose guest is moved to another node, without an end.
 pub(super) fn migrating() -> FakeCluster {
-    let mut cluster = new();
-    cluster.settle();
-    annotate(
-        cluster.machine_mut(),
-        names::ANNOTATION_MIGRATE_REQUESTED,
-        "now",
-    );
+    let mut cluster = requesting(names::ANNOTATION_MIGRATE_REQUESTED);
     cluster.migrations_hang = true;
     cluster
 }
@@ -248,13 +244,7 @@ pub(super) fn unmoved() -> FakeCluster {
 
 /// A Machine whose guest is to be reset, which KubeVirt does not answer.
 pub(super) fn resetting() -> FakeCluster {
-    let mut cluster = new();
-    cluster.settle();
-    annotate(
-        cluster.machine_mut(),
-        names::ANNOTATION_RESET_REQUESTED,
-        "now",
-    );
+    let mut cluster = requesting(names::ANNOTATION_RESET_REQUESTED);
     cluster.failing.insert("subresources.kubevirt.io");
     cluster
 }

@@ -272,97 +272,84 @@ fn a_deletion_ends() {
 
 #[test]
 fn a_machine_that_waits_reports_why() {
-    let deleting = |part| Some(("Ready", "Deleting", part));
     let because = |reason, part| Some(("Ready", reason, part));
     let waits = |new, exists, deleted| Waiting {
         new,
         exists,
         deleted,
     };
-    laws::a_machine_that_waits_reports_why(&[
-        waits(
-            &hanging,
-            because("ImageImporting", "the image of 'root' is being imported"),
-            None,
-        ),
-        waits(
-            &full,
-            because("InsufficientResources", "no node can run the guest"),
-            None,
-        ),
-        waits(
-            &without_class,
-            because(
-                "StorageClassNotFound",
-                "StorageClass 'standard' of disk 'root' not found",
+    laws::a_machine_that_waits_reports_why(
+        new,
+        &[
+            waits(
+                &hanging,
+                because("ImageImporting", "the image of 'root' is being imported"),
+                None,
             ),
-            None,
-        ),
-        waits(
-            &without_network,
-            because(
-                "NetworkConfigurationNotFound",
-                "NetworkConfiguration 'prod' not found",
+            waits(
+                &full,
+                because("InsufficientResources", "no node can run the guest"),
+                None,
             ),
-            None,
-        ),
-        waits(
-            &with_taken_claim,
-            because(
-                "ClaimInUse",
-                "PersistentVolumeClaim old-disk of disk 'old' is used by VirtualMachine 'db'",
+            waits(
+                &without_class,
+                because(
+                    "StorageClassNotFound",
+                    "StorageClass 'standard' of disk 'root' not found",
+                ),
+                None,
             ),
-            None,
-        ),
-        waits(
-            &with_taken_kept_claim,
-            because(
-                "ClaimInUse",
-                "PersistentVolumeClaim web-data of disk 'data' is used by VirtualMachine 'db'",
+            waits(
+                &without_network,
+                because(
+                    "NetworkConfigurationNotFound",
+                    "NetworkConfiguration 'prod' not found",
+                ),
+                None,
             ),
-            None,
-        ),
-        waits(
-            &without_kubevirt,
-            because("KubeVirtApiError", "KubeVirt is not installed"),
-            None,
-        ),
-        waits(
-            &laws::held(new),
-            because("QuotaExceeded", "the quota is used up"),
-            None,
-        ),
-        waits(
-            &laws::paused(new),
-            Some(("Paused", "Paused", "observed only")),
-            deleting("deletion waits because the Machine is paused"),
-        ),
-        waits(
-            &laws::protected(new),
-            None,
-            Some(("Ready", "DeletionProtected", "deletionProtection is true")),
-        ),
-        waits(
-            &restarting,
-            because("InsufficientResources", "no node can run the guest"),
-            None,
-        ),
-        waits(
-            &migrating,
-            Some(("status.lastMigration", "now", "the guest moves")),
-            None,
-        ),
-        waits(
-            &unmoved,
-            because("KubeVirtApiError", "the API server has failed"),
-            None,
-        ),
-        waits(
-            &resetting,
-            because("KubeVirtApiError", "the API server has failed"),
-            None,
-        ),
-    ]);
+            waits(
+                &with_taken_claim,
+                because(
+                    "ClaimInUse",
+                    "PersistentVolumeClaim old-disk of disk 'old' is used by VirtualMachine 'db'",
+                ),
+                None,
+            ),
+            waits(
+                &with_taken_kept_claim,
+                because(
+                    "ClaimInUse",
+                    "PersistentVolumeClaim web-data of disk 'data' is used by VirtualMachine 'db'",
+                ),
+                None,
+            ),
+            waits(
+                &without_kubevirt,
+                because("KubeVirtApiError", "KubeVirt is not installed"),
+                None,
+            ),
+            waits(
+                &restarting,
+                because("InsufficientResources", "no node can run the guest"),
+                None,
+            ),
+            waits(
+                &migrating,
+                Some(("status.lastMigration", "now", "the guest moves")),
+                None,
+            ),
+            waits(
+                &unmoved,
+                because("KubeVirtApiError", "the API server has failed"),
+                None,
+            ),
+            waits(
+                &resetting,
+                because("KubeVirtApiError", "the API server has failed"),
+                None,
+            ),
+        ],
+    );
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod migration;
 mod mirrored;
 mod others;
 mod pending;
+mod pending_kept;
 mod power;
 mod printable;
 mod properties;

@@ -20,17 +20,10 @@ use serde_json::json;
 use another_pod::pod;
 
 use super::{cloud_init, edit, message, reported};
-use crate::backend::KubeVirt;
 use crate::environment::{FakeCluster, decode};
 use crate::objects::{ForeignCondition, GuestPod};
-use controller_core::backend::Growth;
-use controller_core::conditions::Fault;
 use controller_core::fixtures::{block, disk, machine, nic};
-use controller_core::laws::Environment as _;
 use controller_core::objects::Cacheable as _;
-use controller_core::plan::{Now, Refusal, Subject};
-use controller_core::reconcile::plan;
-use time::OffsetDateTime;
 
 pub(super) fn running() -> FakeCluster {
     let mut environment = FakeCluster::new(machine(block()));
@@ -479,40 +472,4 @@ fn a_disk_that_is_plugged_in_or_out_is_pending_until_the_guest_has_it_or_not() {
     environment.settle();
     assert_eq!(pending(&environment), [[""; 4]; 0]);
     assert!(environment.claims.contains_key("web-data"));
-}
-
-/// The VirtualMachine stays as it is while another growth is held, so the guest keeps what the spec gives back.
-#[test]
-fn what_a_guest_has_more_of_counts_while_a_quota_holds_its_growth() {
-    let mut environment = running();
-    environment.set_hold(Some(Fault::new("QuotaExceeded", "the quota is used up")));
-    edit(&mut environment, |block| {
-        block.cpu.cores = 1;
-        block.memory.size = Bytes::mib(1 << 20);
-        block.memory.max_size = block.memory.size;
-    });
-    environment.settle();
-    assert_eq!(pending(&environment), [["cpu.cores", "2", "1", "Restart"]]);
-    assert_eq!(reported(&environment, "RestartRequired"), ("", ""));
-}
-
-#[test]
-fn a_migration_that_is_tried_again_hides_no_pending_change() {
-    let mut environment = running();
-    edit(&mut environment, |block| {
-        block.timezone = Some("Europe/Oslo".into());
-    });
-    environment.settle();
-    let refusal = Refusal {
-        subject: Subject::Migration,
-        reason: None,
-        message: "the API server has failed".into(),
-    };
-    let (machine, observed) = (environment.machine(), environment.observed());
-    let now = Now(OffsetDateTime::UNIX_EPOCH);
-    let plan = plan::<KubeVirt>(machine, &observed, Some(&refusal), Growth::Permitted, now);
-    let status = plan.status.unwrap();
-    let ready = status.conditions.iter().find(|it| it.kind == "Ready");
-    assert_eq!(ready.unwrap().reason, "KubeVirtApiError");
-    assert_eq!(status.pending_changes.len(), 1);
 }

@@ -131,28 +131,23 @@ fn is_busy(host: &FakeLibvirt, call: &'static str) {
     }
 }
 
+/// The settled environment, with this annotation of the Machine.
+fn requesting(mut env: Environment, annotation: &str) -> Environment {
+    env.settle();
+    annotate(env.machine_mut(), annotation, "now");
+    env
+}
+
 /// A Machine that is restarted, and whose guest neither shuts down nor can be switched off.
 pub(super) fn restarting() -> Environment {
-    let mut env = ignoring_shutdown();
-    env.settle();
-    annotate(
-        env.machine_mut(),
-        names::ANNOTATION_RESTART_REQUESTED,
-        "now",
-    );
+    let env = requesting(ignoring_shutdown(), names::ANNOTATION_RESTART_REQUESTED);
     is_busy(&env.host, "destroy");
     env
 }
 
 /// A Machine that is to be moved to a host that is busy.
 pub(super) fn moving() -> Environment {
-    let mut env = movable();
-    env.settle();
-    annotate(
-        env.machine_mut(),
-        names::ANNOTATION_MIGRATE_REQUESTED,
-        "now",
-    );
+    let env = requesting(movable(), names::ANNOTATION_MIGRATE_REQUESTED);
     let (other, _) = env.other.as_ref().unwrap();
     is_busy(other, "refresh");
     env
@@ -160,22 +155,14 @@ pub(super) fn moving() -> Environment {
 
 /// A Machine that is moved, and whose definition cannot be removed.
 pub(super) fn leaving() -> Environment {
-    let mut env = movable();
-    env.settle();
-    annotate(
-        env.machine_mut(),
-        names::ANNOTATION_MIGRATE_REQUESTED,
-        "now",
-    );
+    let env = requesting(movable(), names::ANNOTATION_MIGRATE_REQUESTED);
     is_busy(&env.host, "undefine");
     env
 }
 
 /// A Machine whose guest cannot be reset now.
 pub(super) fn resetting() -> Environment {
-    let mut env = rich();
-    env.settle();
-    annotate(env.machine_mut(), names::ANNOTATION_RESET_REQUESTED, "now");
+    let env = requesting(rich(), names::ANNOTATION_RESET_REQUESTED);
     is_busy(&env.host, "reset");
     env
 }

@@ -290,78 +290,66 @@ fn a_machine_that_waits_reports_why() {
         exists,
         deleted,
     };
-    laws::a_machine_that_waits_reports_why(&[
-        waits(
-            &without_pool_for_its_class,
-            because("NoHostFits", "alpha: offers no storage class"),
-            None,
-        ),
-        waits(
-            &without_network,
-            because("VMFailed", "network 'default' is not active"),
-            None,
-        ),
-        waits(
-            &without_room,
-            because("NoRoom", "has room for 1Mi memory"),
-            None,
-        ),
-        waits(
-            &on_no_host,
-            because("NoHostFits", "alpha: is not schedulable"),
-            None,
-        ),
-        waits(
-            &unmounted,
-            because("VolumeLost", "of disk 'root' is no longer in pool 'vms'"),
-            None,
-        ),
-        waits(
-            &unreachable,
-            because("HostUnreachable", "LibvirtHost 'alpha' cannot be reached"),
-            deleting("deletion waits for LibvirtHost 'alpha'"),
-        ),
-        waits(
-            &under_maintenance,
-            because("HostMaintenance", "the host is in maintenance"),
-            deleting("LibvirtHost 'alpha' is in maintenance"),
-        ),
-        waits(
-            &defined_on_two_hosts,
-            because(
-                "DomainOnAnotherHost",
-                "'alpha' and 'beta' have a definition",
+    laws::a_machine_that_waits_reports_why(
+        rich,
+        &[
+            waits(
+                &without_pool_for_its_class,
+                because("NoHostFits", "alpha: offers no storage class"),
+                None,
             ),
-            deleting("'alpha' and 'beta' have a definition"),
-        ),
-        waits(
-            &laws::held(rich),
-            because("QuotaExceeded", "the quota is used up"),
-            None,
-        ),
-        waits(
-            &laws::paused(rich),
-            Some(("Paused", "Paused", "observed only")),
-            deleting("deletion waits because the Machine is paused"),
-        ),
-        waits(
-            &laws::protected(rich),
-            None,
-            Some(("Ready", "DeletionProtected", "deletionProtection is true")),
-        ),
-        waits(
-            &restarting,
-            because("VMFailed", "the host is busy"),
-            deleting("the host is busy"),
-        ),
-        waits(&moving, because("VMFailed", "the host is busy"), None),
-        waits(
-            &leaving,
-            because("VMFailed", "the host is busy"),
-            deleting("the host is busy"),
-        ),
-        waits(&resetting, because("VMFailed", "the host is busy"), None),
-    ]);
+            waits(
+                &without_network,
+                because("VMFailed", "network 'default' is not active"),
+                None,
+            ),
+            waits(
+                &without_room,
+                because("NoRoom", "has room for 1Mi memory"),
+                None,
+            ),
+            waits(
+                &on_no_host,
+                because("NoHostFits", "alpha: is not schedulable"),
+                None,
+            ),
+            waits(
+                &unmounted,
+                because("VolumeLost", "of disk 'root' is no longer in pool 'vms'"),
+                None,
+            ),
+            waits(
+                &unreachable,
+                because("HostUnreachable", "LibvirtHost 'alpha' cannot be reached"),
+                deleting("deletion waits for LibvirtHost 'alpha'"),
+            ),
+            waits(
+                &under_maintenance,
+                because("HostMaintenance", "the host is in maintenance"),
+                deleting("LibvirtHost 'alpha' is in maintenance"),
+            ),
+            waits(
+                &defined_on_two_hosts,
+                because(
+                    "DomainOnAnotherHost",
+                    "'alpha' and 'beta' have a definition",
+                ),
+                deleting("'alpha' and 'beta' have a definition"),
+            ),
+            waits(
+                &restarting,
+                because("VMFailed", "the host is busy"),
+                deleting("the host is busy"),
+            ),
+            waits(&moving, because("VMFailed", "the host is busy"), None),
+            waits(
+                &leaving,
+                because("VMFailed", "the host is busy"),
+                deleting("the host is busy"),
+            ),
+            waits(&resetting, because("VMFailed", "the host is busy"), None),
+        ],
+    );
 }
 
 #[test]
