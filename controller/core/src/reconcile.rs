@@ -214,14 +214,19 @@ async fn wait_for_labels(machine: &Machine, context: &Context) -> Duration {
         machine.namespace()
     );
     let failure = Failure::new(Subject::Guest, Failed::new(Remedy::Reobserve, message));
-    if failure.is_reported(machine, context) {
-        let now = Now(OffsetDateTime::now_utc());
-        let planned = plan_of_unobserved::<Infallible>(machine, &failure.refusal(), now);
-        if let Err(failure) = write(machine, &planned, context).await {
-            return failure.wait(context, machine.uid());
-        }
-    }
+    let now = Now(OffsetDateTime::now_utc());
+    let failure = unobserved(machine, failure, context, now).await;
     failure.wait(context, machine.uid())
+}
+
+/// Writes the status of a Machine that could not be observed, if it is to report the failure. Returns why the pass failed.
+async fn unobserved(machine: &Machine, failure: Failure, context: &Context, now: Now) -> Failure {
+    if !failure.is_reported(machine, context) {
+        return failure;
+    }
+    let planned = plan_of_unobserved::<Infallible>(machine, &failure.refusal(), now);
+    let written = write(machine, &planned, context).await;
+    written.err().unwrap_or(failure)
 }
 
 /// A pass that failed.
@@ -293,11 +298,7 @@ async fn pass<B: Backend>(
         Ok(observed) => observed,
         Err(error) => {
             let failure = Failure::new(Subject::Guest, error);
-            if failure.is_reported(&machine, context) {
-                let planned = plan_of_unobserved::<B::Action>(&machine, &failure.refusal(), now);
-                write(&machine, &planned, context).await?;
-            }
-            return Err(failure);
+            return Err(unobserved(&machine, failure, context, now).await);
         }
     };
     let plan = |machine: &Machine, refusal: Option<&Refusal>| {

@@ -61,8 +61,9 @@ pub fn may_stop_for_restart(machine: &Machine, is_complete: bool) -> bool {
     is_complete && !machine.addresses.keeps_off()
 }
 
-/// That a requested restart waits, for the condition `RestartRequired`. `cause`: what the next start lacks.
-pub fn waiting(cause: Option<&Fault>) -> Fault {
+/// That a requested restart waits, for the condition `RestartRequired`. `lacks`: what the next start lacks; the first is named.
+pub fn waiting(lacks: &[Option<&Fault>]) -> Fault {
+    let cause = lacks.iter().flatten().next();
     let why = cause.map_or_else(String::new, |fault| {
         format!(" ({}: {})", fault.reason(), fault.message())
     });

@@ -185,9 +185,7 @@ impl HostView {
             }
         }
     }
-}
 
-impl HostView {
     /// The seed that the domain's metadata records.
     pub(crate) fn seed(&self) -> Option<&SeedRecord> {
         let guest = self.guest.as_ref()?;
@@ -212,9 +210,7 @@ impl HostView {
             }
         }
     }
-}
 
-impl HostView {
     /// What the domain of the Machine has now, or will have at its next start.
     pub(crate) fn size_now_or_after_restart(&self) -> HostResources {
         let guest = self.guest.as_ref();

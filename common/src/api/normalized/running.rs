@@ -27,7 +27,7 @@ impl Normalized {
     #[must_use]
     pub fn running<'p>(&self, pending: impl IntoIterator<Item = (&'p str, &'p str)>) -> Self {
         let mut runs = self.clone();
-        for (field, current) in pending {
+        for (field, current) in pending.into_iter().filter(|(field, _)| is_counted(field)) {
             match field {
                 "cpu.cores" => set(&mut runs.cpu.cores, current),
                 "cpu.threads" => set(&mut runs.cpu.threads, current),
@@ -76,5 +76,27 @@ fn sizes(cpu: NormalizedCpu, memory: NormalizedMemory) -> [(&'static str, String
 fn set<T: FromStr>(at: &mut T, text: &str) {
     if let Ok(value) = text.parse() {
         *at = value;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::choice::Backend;
+    use crate::api::normalized::fixture::block;
+
+    #[test]
+    fn each_counted_field_changes_what_the_guest_runs_with() {
+        let block = block(Backend::Libvirt);
+        for field in COUNTED {
+            let current = match field {
+                "cpu.dedicated" => "CPUs 2-3",
+                "features.acpi" => "false",
+                field if field.starts_with("memory.") => "3Gi",
+                _ => "7",
+            };
+            assert_ne!(block.running([(field, current)]), block, "{field}");
+        }
+        assert_eq!(block.running([("timezone", "UTC")]), block);
     }
 }

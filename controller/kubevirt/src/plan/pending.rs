@@ -98,10 +98,11 @@ pub(super) fn pending(machine: &str, guest: &Guest<'_>, desired: &Template) -> V
 /// The sizes that the guest has in place of those of the block.
 pub(super) fn other_sizes(
     machine: &str,
-    guest: &Guest<'_>,
+    instance: &Instance,
+    pod: Option<&GuestPod>,
     block: &Normalized,
 ) -> Vec<PendingChange> {
-    let runs = running(machine, guest.instance, guest.pod, &guest.instance.spec);
+    let runs = running(machine, instance, pod, &instance.spec);
     let memory = &runs.domain.memory;
     let bytes = |text: &str| text.parse::<Bytes>().ok();
     let size = bytes(&memory.guest).unwrap_or(block.memory.size);

@@ -193,9 +193,9 @@ fn on<'a>(
     let is_refused = refusal.is_some_and(|refusal| refusal.subject == Subject::Guest);
     let running = guest.and_then(|guest| guest.running.as_ref());
     findings.changes = changes(block, desired.as_ref(), running);
-    // While the growth is held, the next start is that of the present definition.
     let present = guest.and_then(|guest| guest.defined.as_ref());
-    findings.next = present.filter(|_| observed.hold.is_some()).cloned();
+    let held = present.zip(running).filter(|_| observed.hold.is_some());
+    findings.at_start = held.map(|(present, running)| present.differences_from(running));
     let screen = findings.add_display(display(machine, block, view, &observed.password));
     let defines = desired.is_some() && !is_refused && observed.hold.is_none();
     let releases = releases(machine, block, view, &observed.kept_of_former, defines);

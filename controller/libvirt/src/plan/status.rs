@@ -51,8 +51,8 @@ pub(super) struct Findings<'a> {
     pub(super) growing: Vec<String>,
     /// Parts of the definition that the running guest does not have.
     pub(super) changes: Vec<Difference>,
-    /// What the guest is started with next, if that is not the desired domain.
-    pub(super) next: Option<Domain>,
+    /// Those that its next start brings, if these are others: while the growth is held, the definition stays as it is.
+    pub(super) at_start: Option<Vec<Difference>>,
     pub(super) display: DisplayReport,
     /// The last restart for the status; `None`: power was not planned.
     pub(super) restart: Option<LastRestart>,
@@ -128,16 +128,13 @@ pub(super) fn report(
     if let Some(fault) = &findings.no_room {
         conditions.set("Scheduled", "False", fault);
     }
-    let running = guest.and_then(|guest| guest.running.as_ref());
     let pending_changes = pending(&findings.changes);
     let restart_waits = (findings.restarting == Restarting::Waits).then(|| restart_waits(findings));
     let required = findings
         .block
         .filter(|block| block.power_state == PowerState::Running);
-    let at_start = findings.next.as_ref().zip(running);
-    let at_start = at_start.map(|(next, running)| pending(&next.differences_from(running)));
-    let at_start = at_start.as_ref().unwrap_or(&pending_changes);
-    let required = required.and_then(|_| waits_for_restart(machine, at_start));
+    let at_start = findings.at_start.as_ref().unwrap_or(&findings.changes);
+    let required = required.and_then(|_| waits_for_restart(machine, &pending(at_start)));
     if let Some(fault) = restart_waits.or(required) {
         conditions.set("RestartRequired", "True", &fault);
     }
@@ -149,6 +146,7 @@ pub(super) fn report(
     let readiness = view.and_then(|view| view.readiness.as_ref());
     let ready = ready(machine, findings, guest, phase, &machine_ready, readiness);
     conditions.set("Ready", ready.0, &ready.1);
+    let running = guest.and_then(|guest| guest.running.as_ref());
     let (network_interfaces, ip_addresses) = view
         .zip(running)
         .map(|(view, running)| interfaces(view, running))
@@ -203,14 +201,13 @@ fn waits_for_restart(machine: &Machine, changes: &[PendingChange]) -> Option<Fau
 
 /// Why the guest is not shut down for a requested restart.
 fn restart_waits(findings: &Findings<'_>) -> Fault {
-    let faults = [
+    waiting(&[
         findings.storage.fault.as_ref(),
         findings.network.fault.as_ref(),
         findings.import.as_ref(),
         findings.guest.fault.as_ref(),
         findings.no_room.as_ref(),
-    ];
-    waiting(faults.into_iter().flatten().next())
+    ])
 }
 
 /// The operating system of a running guest, if its agent reports it.

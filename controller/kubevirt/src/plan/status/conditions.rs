@@ -95,13 +95,12 @@ pub(super) fn restart_required(
         return None;
     }
     if inputs.restart_waits {
-        let faults = [
+        return Some(waiting(&[
             inputs.storage.fault.as_ref(),
             inputs.network.fault.as_ref(),
             inputs.import.as_ref(),
             inputs.guest.fault.as_ref(),
-        ];
-        return Some(waiting(faults.into_iter().flatten().next()));
+        ]));
     }
     let fields = fields_with(changes, PendingAction::Restart);
     let might_migrate = |field: &str| {

@@ -132,7 +132,7 @@ fn pending_changes(
     let is_to_run = block.power_state == PowerState::Running;
     // What the guest has of the quota counts also while the VirtualMachine cannot be changed.
     let Some(desired) = &inputs.desired else {
-        return other_sizes(vm.name(), &guest, block);
+        return other_sizes(vm.name(), guest.instance, guest.pod, block);
     };
     let mut changes = pending(vm.name(), &guest, desired);
     if !is_to_run {
@@ -150,13 +150,7 @@ fn held_back(inputs: &StatusInputs<'_>, live: &LiveGuest<'_>) -> Vec<PendingChan
     let (Some(vm), Some(instance), Some(block)) = (live.vm, live.guest(), block) else {
         return Vec::new();
     };
-    let guest = Guest {
-        instance,
-        pod: live.pod,
-        refuses: false,
-        plugs_disks: false,
-    };
-    let mut sizes = other_sizes(vm.name(), &guest, block);
+    let mut sizes = other_sizes(vm.name(), instance, live.pod, block);
     let amount = |text: &str| text.parse::<Bytes>().ok();
     sizes.retain(|size| amount(&size.current) > amount(&size.desired));
     sizes
