@@ -22,12 +22,12 @@ use crate::{
 
 /// The settings of a controller that is alone in its namespace and reads changes from watches.
 pub(crate) const SETTINGS: [(&str, &str); 2] =
-    [("LEADER_ELECTION", "false"), ("RECONCILE_INTERVAL", "60s")];
+    [("LEADER_ELECTION", "false"), ("RECONCILE_INTERVAL", "5m")];
 
 /// How long the namespace may take to settle after the Machine's status shows that a step is done: several watches
 /// deliver the change one after the other, on a machine that is busy with other suites. Shorter than the reconcile
 /// interval, so that a state which only the periodic reconcile repairs is reported.
-const SETTLE_LIMIT: Duration = Duration::from_secs(30);
+const SETTLE_LIMIT: Duration = Duration::from_mins(2);
 /// Time after which nothing more happens by itself in the run that the others are compared with.
 const BASELINE_PAUSE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_secs(1);
