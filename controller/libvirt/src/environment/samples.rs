@@ -63,6 +63,7 @@ pub(crate) fn host_object(name: &str) -> LibvirtHost {
             ..ObjectMeta::default()
         },
         spec: host_spec(),
+        unreadable: None,
         status: LibvirtHostStatus::default(),
     }
 }

@@ -143,6 +143,9 @@ impl Poller {
     /// One poll, and what follows from it.
     async fn poll_once(&mut self, context: &PollerContext, object: &LibvirtHost) {
         let name = object.name();
+        if let Some(why) = &object.unreadable {
+            return report_unreachable(context, name, why).await;
+        }
         let reachable = self
             .connected
             .as_ref()

@@ -11,7 +11,7 @@ use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::libvirt_host::LibvirtHost;
 
@@ -137,13 +137,10 @@ pub(super) async fn put_status(
     status: &LibvirtHostStatus,
 ) -> Result<(), ApiError> {
     let hosts: Api<LibvirtHost> = Api::all(api.client());
-    let mut body = json!({
+    let body = json!({
         "metadata": {"uid": host.uid(), "resourceVersion": host.metadata.resource_version},
-        "status": status,
+        "status": merge_patch(&host.status, status),
     });
-    // An empty list is left out of the status, and a merge patch keeps what it does not name.
-    body["status"]["tombstones"] = json!(status.tombstones);
-    body["status"]["keptVolumes"] = json!(status.kept_volumes);
     let params = PatchParams {
         field_manager: Some(names::FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
@@ -154,9 +151,40 @@ pub(super) async fn put_status(
     Ok(())
 }
 
+/// The merge patch of a status. It keeps what it does not name, so a field that the status has no more is named as null.
+fn merge_patch(old: &LibvirtHostStatus, new: &LibvirtHostStatus) -> Value {
+    let (old, mut new) = (json!(old), json!(new));
+    for (field, _) in old.as_object().into_iter().flatten() {
+        if new.get(field).is_none() {
+            new[field] = Value::Null;
+        }
+    }
+    new
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_field_that_a_status_has_no_more_is_removed_and_no_other() {
+        let old = LibvirtHostStatus {
+            host_uuid: Some("1".into()),
+            cpu_models: vec!["Nehalem".into()],
+            kept_volumes: vec![kept("blue/web", 0)],
+            tpm: Some(true),
+            ..LibvirtHostStatus::default()
+        };
+        let new = LibvirtHostStatus {
+            tpm: Some(false),
+            libvirt_version: Some("9.0.0".into()),
+            ..LibvirtHostStatus::default()
+        };
+        let expected = json!({
+            "hostUUID": null, "cpuModels": null, "keptVolumes": null, "tpm": false, "libvirtVersion": "9.0.0",
+        });
+        assert_eq!(merge_patch(&old, &new), expected);
+    }
 
     fn kept(machine: &str, volume: usize) -> KeptVolume {
         KeptVolume {

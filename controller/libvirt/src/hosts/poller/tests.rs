@@ -328,7 +328,7 @@ async fn a_host_is_polled_while_what_a_deleted_machine_left_is_removed() {
     let removal = polled.poller.removal.take().unwrap();
     timeout(SOON, removal).await.unwrap().unwrap();
     let status = &polled.written.take()[0]["status"];
-    assert_eq!(status["tombstones"], serde_json::json!([]));
+    assert_eq!(status.get("tombstones"), Some(&serde_json::Value::Null));
 }
 
 /// Its status names another host, which shows that it is off.
@@ -360,6 +360,27 @@ async fn the_first_poll_of_a_host_triggers_a_pass_of_each_machine_that_it_shows(
     polled.poll_once().await;
     let queued = timeout(SOON, queue.next()).await.unwrap();
     assert_eq!(queued.name, "web");
+}
+
+#[tokio::test]
+async fn a_host_whose_spec_cannot_be_read_is_reported_and_not_connected_to() {
+    let mut polled = Polled::new();
+    polled.list(vec![]);
+    polled.object.unreadable = Some("upgrade machine-controller".into());
+    let written = polled.poll_once().await;
+    let conditions = written[0]["status"]["conditions"].as_array().unwrap();
+    let ready = conditions.iter().find(|it| it["type"] == "Ready").unwrap();
+    assert_eq!(
+        (&ready["status"], &ready["message"]),
+        (
+            &"False".into(),
+            &"the host cannot be reached: upgrade machine-controller".into()
+        )
+    );
+    assert_eq!(polled.fake.opened(), 0);
+    let names = BTreeSet::from(["alpha".to_owned()]);
+    let waiting = polled.context.hosts.wait_until_polled(&names);
+    timeout(SOON, waiting).await.unwrap();
 }
 
 #[tokio::test]
