@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use roxmltree::Node;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::xml::{self, Element};
 use crate::api::choice::ReclaimPolicy;
+use crate::api::lenient::or_absent;
 use crate::api::libvirt_host::HostResources;
 use crate::mac::Mac;
 
@@ -23,7 +24,8 @@ pub const METADATA_KEY: &str = "vitistack";
 const ELEMENT: &str = "machine";
 
 /// The Machine that a domain was created for, and what the controller recorded about it. The element's
-/// text is this type as JSON: field names must stay readable across releases.
+/// text is this type as JSON: field names must stay readable across releases. A value that a later release may add is read
+/// as absent, so that the domain stays the Machine's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DomainMetadata {
@@ -44,11 +46,17 @@ pub struct DomainMetadata {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dhcp: Vec<DhcpRecord>,
     /// The stop or restart in progress.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub intent: Option<Intent>,
     /// vCPUs and memory that the definition gives the next start, if that is more than the running guest has. They
     /// count as allocated on the host. Absent otherwise.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub grown: Option<HostResources>,
     /// Whether the firmware's variables must be reset at the next start, because Secure Boot was switched.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -73,8 +81,14 @@ pub struct VolumeRecord {
     pub pool: String,
     /// Name of the volume in the pool; of a copy of an image, with the number of the attempt that made it.
     pub volume: String,
-    /// Whether the volume is deleted or retained when the Machine is deleted.
+    /// Whether the volume is deleted or retained when the Machine is deleted. Retain if this release does not know what is
+    /// recorded.
+    #[serde(deserialize_with = "known_or_retain")]
     pub reclaim_policy: ReclaimPolicy,
+}
+
+fn known_or_retain<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ReclaimPolicy, D::Error> {
+    or_absent(deserializer).map(|policy| policy.unwrap_or(ReclaimPolicy::Retain))
 }
 
 /// An address that the DHCP server of a libvirt network has for a card, as recorded in the domain's metadata.

@@ -270,6 +270,15 @@ proptest! {
 }
 
 #[test]
+fn metadata_with_values_of_a_later_release_are_those_of_the_machine() {
+    let text = r#"<machine>{"namespace":"default","name":"web","uid":"uid","volumes":[{"disk":"root","pool":"vms","volume":"root.qcow2","reclaimPolicy":"Snapshot"}],"intent":{"kind":"Suspend","since":"2026-01-01T00:00:00Z"},"grown":"much","later":1}</machine>"#;
+    let read = DomainMetadata::parse(text).unwrap();
+    assert_eq!(read.uid, "uid");
+    assert_eq!(read.volumes[0].reclaim_policy, ReclaimPolicy::Retain);
+    assert_eq!((read.intent, read.grown), (None, None));
+}
+
+#[test]
 fn metadata_of_another_owner_is_ignored() {
     for text in [
         "",
