@@ -348,6 +348,8 @@ pub(crate) struct Update<'a> {
     pub(crate) discarded_state: &'a str,
     /// Whether the machine runs and is to keep running.
     pub(crate) runs: bool,
+    /// Whether the controller has bound it to a libvirt host, which it keeps while it is off.
+    pub(crate) is_bound: bool,
     /// What the installed KubeVirt offers; `None` on libvirt, and if it is not known.
     pub(crate) kubevirt: Option<&'a KubevirtRow>,
     /// What the controller has reported of the running guest.

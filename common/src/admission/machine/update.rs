@@ -114,6 +114,7 @@ fn check_update(
         made_volumes: &made_volumes,
         discarded_state: reviewed.object.metadata.discarded_state(),
         runs: rules::machine::keeps_running(old_block, reviewed.merged),
+        is_bound: old.object.status.host.is_some(),
         kubevirt: kubevirt.as_deref(),
         guest: old.object.status.guest_report(),
     };

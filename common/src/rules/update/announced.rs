@@ -21,6 +21,8 @@ use super::running::running;
 pub(super) struct Warnings<'f> {
     backend: Backend,
     kubevirt: Option<&'f KubevirtRow>,
+    /// Whether the machine is off: its next start brings whatever a restart would.
+    is_off: bool,
     /// The stored block with what the guest runs with.
     pub(super) runs: Normalized,
     /// When the running guest has what KubeVirt applies by a live migration.
@@ -82,6 +84,7 @@ impl<'f> Warnings<'f> {
         Self {
             backend: update.backend,
             kubevirt: update.kubevirt,
+            is_off: !update.runs,
             runs: running(update.old, update.guest),
             grows_at_once: obstacle.is_none() && growth::is_certain(update, new),
             migration: obstacle.map_or(When::IfBackendCan, |it| When::Later(it.when())),
@@ -127,6 +130,15 @@ impl<'f> Warnings<'f> {
             effect,
             Effect::HotPlugOrRestart | Effect::LiveMigrationOrRestart
         );
+        if effect == Effect::NextMove {
+            let text = format!(
+                "{path}: {what}, which takes effect when the Machine is moved to another host"
+            );
+            return self.findings.note(&text);
+        }
+        if self.is_off {
+            return;
+        }
         let when = match (effect, self.when(field)) {
             (_, When::AtOnce) if while_it_runs && fits => return,
             (Effect::Grow, When::Later(_)) if fits => {
@@ -145,12 +157,6 @@ impl<'f> Warnings<'f> {
             }
             (Effect::Restart, _) => AT_RESTART.to_owned(),
             _ if while_it_runs => AT_RESTART.to_owned(),
-            (Effect::NextMove, _) => {
-                self.note(&format!(
-                    "{path}: {what}, which takes effect when the Machine is moved to another host"
-                ));
-                return;
-            }
             (Effect::Nothing, _) => {
                 self.note(&format!("{path}: {what}, which has no effect"));
                 return;
@@ -163,9 +169,11 @@ impl<'f> Warnings<'f> {
         self.findings.warn(Code::RestartRequired, &text);
     }
 
-    /// Adds a note beside the warnings.
+    /// Adds a note beside the warnings about a running machine.
     pub(super) fn note(&mut self, text: &str) {
-        self.findings.note(text);
+        if !self.is_off {
+            self.findings.note(text);
+        }
     }
 
     pub(super) fn field<T: PartialEq + Display>(

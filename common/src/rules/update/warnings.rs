@@ -32,9 +32,10 @@ rules! {
     }
 }
 
-/// Rule [`Code::RestartRequired`]: changes in `new` that a running machine gets only after a restart.
+/// Rule [`Code::RestartRequired`]: changes in `new` that a running machine gets only after a restart. Notes name what has
+/// no effect before a move, also of a machine that is off.
 fn at_restart(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
-    if !update.runs {
+    if !update.runs && !update.is_bound {
         return;
     }
     let (old, merged) = (update.old, update.merged);
