@@ -13,6 +13,7 @@ use crate::deletion::Teardown;
 use crate::machine::Machine;
 use crate::plan::{Now, Refusal, Subject};
 use crate::preconditions::Effect;
+use crate::refusal::Reasons;
 use crate::writes::Written;
 
 /// Runs Machines on one kind of virtualization. [`reconcile`](crate::reconcile) is the same for all backends.
@@ -25,6 +26,9 @@ pub trait Backend: Send + Sync + 'static {
     /// Whether every change of what [`observe`](Self::observe) returns triggers a pass. If so, a Machine whose
     /// last plan did nothing but report is observed again only after a trigger, or after ten minutes.
     const IS_EVENT_DRIVEN: bool;
+
+    /// Reasons of refused actions that have none of their own.
+    const REASONS: Reasons;
 
     /// Reads what planning needs. Changes nothing. A Machine whose growth is held is not to take what others may have.
     fn observe(

@@ -4,7 +4,7 @@ use common::api::status::MachineStatus;
 
 /// Reasons that are an error of a Machine while a condition that is not met has one of them. Docs: the table of reasons in
 /// `docs/operate.md`.
-pub const ERROR_REASONS: [&str; 34] = [
+pub const ERROR_REASONS: [&str; 35] = [
     "NetworkConfigurationNotFound",
     "StorageClassNotFound",
     "InsufficientResources",
@@ -39,6 +39,7 @@ pub const ERROR_REASONS: [&str; 34] = [
     "VolumeInUse",
     "VolumeLost",
     "VolumeNotFound",
+    "ObservationFailed",
 ];
 
 /// The errors that a Machine has at a time: one bit for each of [`ERROR_REASONS`], because the cache holds them of every
@@ -50,7 +51,7 @@ impl Errors {
     /// The errors of a status.
     pub fn of(status: &MachineStatus) -> Self {
         let conditions = status.conditions.iter();
-        let unmet = conditions.filter(|condition| condition.status == "False");
+        let unmet = conditions.filter(|condition| condition.status != "True");
         let bits = unmet.filter_map(|condition| {
             let mut known = ERROR_REASONS.iter();
             known.position(|reason| *reason == condition.reason)
@@ -107,10 +108,21 @@ mod tests {
             ("False", "VolumeNotFound"),
             ("False", "Creating"),
             ("True", "VMFailed"),
+            ("Unknown", "HostUnreachable"),
         ]));
         let reasons: Vec<_> = errors.reasons().collect();
-        assert_eq!(reasons, ["NetworkConfigurationNotFound", "VolumeNotFound"]);
-        let before = Errors::of(&status(&[("False", "VolumeNotFound")]));
+        assert_eq!(
+            reasons,
+            [
+                "NetworkConfigurationNotFound",
+                "HostUnreachable",
+                "VolumeNotFound"
+            ]
+        );
+        let before = Errors::of(&status(&[
+            ("False", "VolumeNotFound"),
+            ("Unknown", "HostUnreachable"),
+        ]));
         let new: Vec<_> = errors.without(before).reasons().collect();
         assert_eq!(new, ["NetworkConfigurationNotFound"]);
     }

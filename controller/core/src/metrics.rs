@@ -62,9 +62,18 @@ pub fn reconciled(took: Duration) {
     histogram!(DURATION, "controller" => CONTROLLER).record(took);
 }
 
-/// Counts an action that only a person can repair, or that failed several times in a row.
-pub fn refused() {
-    count_error("KubeVirtApiError");
+/// Counts an action that only a person can repair, or that failed several times in a row, under the reason that the
+/// Machine's condition has.
+pub fn refused(machine: &Machine, reason: &str) {
+    if let Some(reason) = shown_again(&machine.status, reason) {
+        count_error(reason);
+    }
+}
+
+/// The reason if the status has this error already; [`transition`] counts one that is new.
+fn shown_again(status: &MachineStatus, reason: &str) -> Option<&'static str> {
+    let mut shown = Errors::of(status).reasons();
+    shown.find(|shown| *shown == reason)
 }
 
 fn count_error(reason: &'static str) {
@@ -206,5 +215,23 @@ fn label_of(template: Option<&(TemplateSource, Box<str>)>, caches: &Caches) -> S
             name.to_string()
         }
         Some(_) => OTHER.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+
+    #[test]
+    fn a_refusal_is_counted_once_under_the_reason_that_the_status_shows() {
+        let refused = |shown: &str, reason| shown_again(&fixtures::ready("False", shown), reason);
+        assert_eq!(
+            refused("VolumeFailed", "VolumeFailed"),
+            Some("VolumeFailed")
+        );
+        // The transition counts it.
+        assert_eq!(refused("Running", "VolumeFailed"), None);
+        assert_eq!(refused("VMFailed", "VolumeFailed"), None);
     }
 }

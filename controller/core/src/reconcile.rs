@@ -319,8 +319,10 @@ async fn pass<B: Backend>(
         }
         Err(failure) => {
             if failure.is_reported(&machine, context) {
-                metrics::refused();
                 let refusal = failure.refusal();
+                if let Some((_, fault)) = B::REASONS.fault(&refusal) {
+                    metrics::refused(&machine, fault.reason());
+                }
                 let replanned = plan(&machine, Some(&refusal));
                 let mut replanned = after_refusal(replanned, refusal.subject);
                 let switched = carry_out(backend, &mut machine, &replanned, &plan, context).await;

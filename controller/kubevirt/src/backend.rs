@@ -13,6 +13,7 @@ use controller_core::events::Events;
 use controller_core::machine::Machine;
 use controller_core::plan::{Now, Refusal};
 use controller_core::reconcile::Runner;
+use controller_core::refusal::Reasons;
 use controller_core::writes::Written;
 
 use crate::apply;
@@ -55,6 +56,7 @@ impl Backend for KubeVirt {
     type Action = Action;
 
     const IS_EVENT_DRIVEN: bool = true;
+    const REASONS: Reasons = plan::REASONS;
 
     async fn observe(&self, machine: &Machine, _: Growth<'_>) -> Result<Observed, Failed> {
         Ok(self.observer.observe(machine).await?)

@@ -60,6 +60,7 @@ use controller_core::machine_addresses::Guests;
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Refusal};
 use controller_core::reconcile::Runner;
+use controller_core::refusal::Reasons;
 use controller_core::triggers::Triggers;
 use controller_core::watch::Watches;
 use controller_core::writes::Written;
@@ -188,6 +189,7 @@ impl Backend for Libvirt {
 
     /// libvirt reports no event for a guest's addresses: they come from leases and from the guest's agent.
     const IS_EVENT_DRIVEN: bool = false;
+    const REASONS: Reasons = create::REASONS;
 
     async fn observe(&self, machine: &Machine, growth: Growth<'_>) -> Result<Observation, Failed> {
         self.observer.observe(machine, growth).await

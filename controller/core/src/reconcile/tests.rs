@@ -19,6 +19,7 @@ use crate::fixtures;
 use crate::lease::LeaseGuard;
 use crate::preconditions::Effect;
 use crate::ready::last_known;
+use crate::refusal::Reasons;
 use crate::reset::{PowerPlan, reset};
 use common::api::normalized::Normalized;
 use common::api::status::MachineStatus;
@@ -116,6 +117,12 @@ impl Backend for Scripted {
     type Action = Step;
 
     const IS_EVENT_DRIVEN: bool = true;
+    const REASONS: Reasons = Reasons {
+        network: "NetworkFailed",
+        storage: "VolumeFailed",
+        guest: "VMFailed",
+        display: "DisplayFailed",
+    };
 
     async fn observe(&self, _: &Machine, _: Growth<'_>) -> Result<Vec<Step>, Failed> {
         self.call("observe");
