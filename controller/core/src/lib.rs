@@ -50,6 +50,7 @@ pub mod machine_addresses;
 pub mod machine_index;
 pub mod metrics;
 pub mod migration;
+pub mod missing_guest;
 pub mod network_usage;
 pub mod objects;
 pub mod plan;

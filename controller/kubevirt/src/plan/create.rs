@@ -32,7 +32,7 @@ use controller_core::reset::{PowerPlan, reset};
 const CLAIM_RETRY: Duration = Duration::from_secs(30);
 
 /// Reasons of what the API server refuses. KubeVirt has no condition for the screen.
-const REASONS: Reasons = Reasons {
+pub(crate) const REASONS: Reasons = Reasons {
     network: "NetworkFailed",
     storage: "PVCPending",
     guest: "KubeVirtApiError",

@@ -38,7 +38,7 @@ mod vm;
 mod volume;
 
 pub(crate) use self::action::Action;
-pub(crate) use self::create::{plan, report_unfit};
+pub(crate) use self::create::{REASONS, plan, report_unfit};
 pub(crate) use self::delete::teardown;
 pub(crate) use self::existing::{guest_has, in_use};
 pub(crate) use self::observed::{

@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::api::choice::PowerState;
 use common::api::normalized::{Normalized, is_counted};
 use common::api::status::MachineStatus;
-use common::render::libvirt::{Difference, Domain, DomainMetadata, VolumeRecord};
+use common::render::libvirt::{Difference, Domain, DomainMetadata, VolumeRecord, domain_uuid};
 use controller_core::addresses::address_conflict;
 use controller_core::conditions::{Fault, Outcome};
 use controller_core::machine::Machine;
@@ -35,7 +35,7 @@ use crate::observed::{Binding, Guest, HostView, Observed, Password};
 use crate::placement::choose;
 
 /// Reasons of what a host refuses.
-const REASONS: Reasons = Reasons {
+pub(crate) const REASONS: Reasons = Reasons {
     network: "NetworkFailed",
     storage: "VolumeFailed",
     guest: "VMFailed",
@@ -160,7 +160,7 @@ fn on<'a>(
     let hardware = hardware(block, view);
     findings.add_lack(hardware.as_ref().err(), guest);
     if guest.is_some_and(|guest| !guest.belongs_to(machine)) {
-        findings.guest = name_conflict(&view.host).into();
+        findings.guest = name_conflict(machine, &view.host).into();
         return only_report(machine, observed, now, &findings);
     }
     let conflict = conflict(machine, observed, view);
@@ -347,9 +347,10 @@ fn with_addresses(
     network
 }
 
-fn name_conflict(host: &str) -> Fault {
+fn name_conflict(machine: &Machine, host: &str) -> Fault {
+    let uuid = domain_uuid(machine.uid());
     let message = format!(
-        "a domain of the Machine's uuid is on LibvirtHost '{host}' and does not carry its metadata: undefine or rename it there; it is left untouched"
+        "LibvirtHost '{host}' has a domain with the uuid {uuid}, which the Machine's domain is to have, and it is not this Machine's: undefine it there, or define it again with another uuid (virsh dominfo {uuid}); it is left untouched"
     );
     Fault::new("NameConflict", message)
 }

@@ -22,6 +22,7 @@ use controller_core::conditions::{
     restart_required,
 };
 use controller_core::machine::Machine;
+use controller_core::missing_guest::MissingGuest;
 use controller_core::plan::Now;
 use controller_core::ready::{ReadyInputs, last_known, readiness_probe_fails, restarting};
 use controller_core::restart::waiting;
@@ -87,6 +88,27 @@ impl Findings<'_> {
     }
 }
 
+impl Findings<'_> {
+    /// What is reported while there is no domain. `is_bound`: the Machine has a host, which answers.
+    fn missing_guest(&self, is_bound: bool) -> MissingGuest<'_> {
+        let storage = self.storage.fault.as_ref();
+        let network = self.network.fault.as_ref();
+        let is_left_alone = !is_bound || self.maintenance || self.leaves_changes;
+        MissingGuest {
+            object: "domain",
+            blocker: storage.or(network).or(self.import.as_ref()),
+            is_planned: true,
+            is_left_alone,
+            fails: self.fails(),
+        }
+    }
+
+    fn fails(&self) -> bool {
+        let mut all = [&self.network, &self.storage, &self.guest].into_iter();
+        all.any(|outcome| outcome.fault.is_some())
+    }
+}
+
 /// The status that reports these findings.
 pub(super) fn report(
     machine: &Machine,
@@ -114,8 +136,9 @@ pub(super) fn report(
     let guest = view
         .and_then(|view| view.guest.as_ref())
         .filter(|guest| guest.belongs_to(machine));
-    let phase = phase(findings, guest, view.is_some());
-    let machine_ready = virtual_machine(findings, guest);
+    let missing = findings.missing_guest(view.is_some());
+    let phase = phase(findings, guest, || missing.phase(machine));
+    let machine_ready = virtual_machine(findings, guest, || missing.verdict(machine));
     if findings.block.is_some() && view.is_some() {
         let storage = storage(findings);
         conditions.set("StorageReady", storage.0, &storage.1);
@@ -216,16 +239,10 @@ fn guest_os(view: &HostView) -> Option<GuestOs> {
     (*os != GuestOs::default()).then(|| os.clone())
 }
 
-fn phase(findings: &Findings<'_>, guest: Option<&Guest>, bound: bool) -> Phase {
-    let faults = [&findings.network, &findings.storage, &findings.guest];
-    let fails = faults.iter().any(|outcome| outcome.fault.is_some());
+/// `missing`: the phase of a Machine with a block and without a domain.
+fn phase(findings: &Findings<'_>, guest: Option<&Guest>, missing: impl Fn() -> Phase) -> Phase {
     let Some(guest) = guest else {
-        return match findings.block {
-            Some(_) if !bound => Phase::Pending,
-            None => Phase::Pending,
-            Some(_) if fails => Phase::Failed,
-            Some(_) => Phase::Creating,
-        };
+        return findings.block.map_or(Phase::Pending, |_| missing());
     };
     let on = findings
         .block
@@ -233,7 +250,7 @@ fn phase(findings: &Findings<'_>, guest: Option<&Guest>, bound: bool) -> Phase {
     match guest.state {
         State::Crashed => Phase::Failed,
         State::ShutOff if !on || findings.stays_off => Phase::Stopped,
-        State::ShutOff if fails => Phase::Failed,
+        State::ShutOff if findings.fails() => Phase::Failed,
         State::ShutOff => Phase::Creating,
         _ => Phase::Running,
     }
@@ -257,30 +274,17 @@ fn storage(findings: &Findings<'_>) -> Verdict {
     )
 }
 
-fn virtual_machine(findings: &Findings<'_>, guest: Option<&Guest>) -> Verdict {
+/// `missing`: the verdict of a Machine without a domain.
+fn virtual_machine(
+    findings: &Findings<'_>,
+    guest: Option<&Guest>,
+    missing: impl Fn() -> Verdict,
+) -> Verdict {
     if let Some(fault) = &findings.guest.fault {
         return ("False", fault.clone());
     }
     let Some(guest) = guest else {
-        let blocker = findings
-            .storage
-            .fault
-            .as_ref()
-            .or(findings.network.fault.as_ref())
-            .or(findings.import.as_ref());
-        return match blocker {
-            Some(fault) => (
-                "False",
-                Fault::new(
-                    fault.reason(),
-                    "no domain yet: its storage or network is not ready",
-                ),
-            ),
-            None => (
-                "True",
-                Fault::new("VMCreated", "the domain is being defined"),
-            ),
-        };
+        return missing();
     };
     match guest.state {
         State::Crashed => (

@@ -4,6 +4,7 @@ use common::api::choice::{Backend, Choice as _, PendingAction, Phase, PowerState
 use common::api::status::PendingChange;
 use common::bounds::TEXT_MAX;
 use common::catalog::KubevirtRow;
+use common::names::ANNOTATION_MIGRATE_REQUESTED;
 use common::rules::update::{Effect, pending_action, pending_effect};
 
 use super::cause;
@@ -46,28 +47,16 @@ fn unbound(inputs: &StatusInputs<'_>) -> Fault {
     Fault::new("PVCPending", message)
 }
 
-pub(super) fn virtual_machine(inputs: &StatusInputs<'_>, live: &LiveGuest<'_>) -> Verdict {
+pub(super) fn virtual_machine(
+    machine: &Machine,
+    inputs: &StatusInputs<'_>,
+    live: &LiveGuest<'_>,
+) -> Verdict {
     if let Some(fault) = &inputs.guest.fault {
         return ("False", fault.clone());
     }
     let Some(vm) = live.vm else {
-        let blocker = inputs
-            .storage
-            .fault
-            .as_ref()
-            .or(inputs.network.fault.as_ref())
-            .or(inputs.import.as_ref());
-        return match blocker {
-            Some(fault) => (
-                "False",
-                Fault::new(
-                    fault.reason(),
-                    "no VirtualMachine yet: its storage or network is not ready",
-                ),
-            ),
-            None if live.is_created => ("True", created()),
-            None => ("False", Fault::new("VMFailed", "no VirtualMachine yet")),
-        };
+        return live.missing(inputs).verdict(machine);
     };
     match cause::fault(vm, inputs, live) {
         Some(fault) => ("False", fault),
@@ -135,19 +124,22 @@ pub(super) fn migration_required(
     } else {
         format!(", but never for a change of {names}")
     };
+    let now = format!(
+        "to migrate it now, set the annotation {ANNOTATION_MIGRATE_REQUESTED} to a new text"
+    );
     let who = match settings.map(|settings| settings.migrates) {
         None => format!(
-            "KubeVirt migrates it by itself if its workloadUpdateMethods contain LiveMigrate{except}: see virtctl migrate"
+            "KubeVirt migrates it by itself if its workloadUpdateMethods contain LiveMigrate{except}: {now}"
         ),
-        Some(true) if waiting.len() == fields.len() => format!(
-            "KubeVirt never migrates it by itself for a change of {names}: see virtctl migrate"
-        ),
+        Some(true) if waiting.len() == fields.len() => {
+            format!("KubeVirt never migrates it by itself for a change of {names}: {now}")
+        }
         Some(true) => format!(
             "KubeVirt migrates it by itself, as its workloadUpdateMethods contain LiveMigrate{except}"
         ),
-        Some(false) => {
-            "KubeVirt does not migrate it by itself on this cluster, because its workloadUpdateMethods do not contain LiveMigrate: see virtctl migrate".to_owned()
-        }
+        Some(false) => format!(
+            "KubeVirt does not migrate it by itself on this cluster, because its workloadUpdateMethods do not contain LiveMigrate: {now}"
+        ),
     };
     (!fields.is_empty()).then(|| {
         Fault::new(
@@ -163,16 +155,12 @@ pub(super) fn migration_required(
 /// The VirtualMachine exists. Lists the volumes that others have plugged in: they are no disks of the Machine.
 fn exists(vm: &VirtualMachine) -> Fault {
     let Some(volumes) = list_of_plugged_in(vm.name(), &vm.spec.template.spec) else {
-        return created();
+        return Fault::new("VMCreated", "the VirtualMachine exists");
     };
     let message = format!(
         "the VirtualMachine exists; other clients have plugged in volumes that the Machine does not have: {volumes}"
     );
     Fault::new("VMCreated", message)
-}
-
-fn created() -> Fault {
-    Fault::new("VMCreated", "the VirtualMachine exists")
 }
 
 pub(super) fn ready(
@@ -257,23 +245,23 @@ mod tests {
         for (fields, known, unknown) in [
             (
                 &["placement.tolerations"][..],
-                "never migrates it by itself for a change of placement.tolerations: see virtctl migrate",
-                "contain LiveMigrate, but never for a change of placement.tolerations: see virtctl migrate",
+                "never migrates it by itself for a change of placement.tolerations: to migrate it now, set the annotation machine.vitistack.io/migrate-requested to a new text",
+                "contain LiveMigrate, but never for a change of placement.tolerations: to migrate it now, set the annotation machine.vitistack.io/migrate-requested to a new text",
             ),
             (
                 &["nodeSelector", "placement.tolerations"],
-                "for a change of nodeSelector or placement.tolerations: see virtctl migrate",
-                "for a change of nodeSelector or placement.tolerations: see virtctl migrate",
+                "for a change of nodeSelector or placement.tolerations: to migrate it now, set the annotation machine.vitistack.io/migrate-requested to a new text",
+                "for a change of nodeSelector or placement.tolerations: to migrate it now, set the annotation machine.vitistack.io/migrate-requested to a new text",
             ),
             (
                 &["cpu.sockets", "nodeSelector"],
                 "as its workloadUpdateMethods contain LiveMigrate, but never for a change of nodeSelector",
-                "contain LiveMigrate, but never for a change of nodeSelector: see virtctl migrate",
+                "contain LiveMigrate, but never for a change of nodeSelector: to migrate it now, set the annotation machine.vitistack.io/migrate-requested to a new text",
             ),
             (
                 &["cpu.sockets"],
                 "as its workloadUpdateMethods contain LiveMigrate",
-                "contain LiveMigrate: see virtctl migrate",
+                "contain LiveMigrate: to migrate it now, set the annotation machine.vitistack.io/migrate-requested to a new text",
             ),
         ] {
             let changes: Vec<_> = fields.iter().map(change).collect();

@@ -19,12 +19,13 @@ use crate::plan::observed::{Observed, PodWarning};
 use crate::plan::shared_import;
 use controller_core::addresses::ReportedAddresses;
 use controller_core::machine::Machine;
+use controller_core::missing_guest::MissingGuest;
 use controller_core::objects::Meta as _;
 
 /// The VirtualMachine and instance of the Machine.
 pub(super) struct LiveGuest<'a> {
     pub(super) vm: Option<&'a VirtualMachine>,
-    /// Whether this plan makes the VirtualMachine.
+    /// Whether this plan makes the VirtualMachine, and the Machine is not paused.
     pub(super) is_created: bool,
     /// The VirtualMachine's `runStrategy` after this plan.
     pub(super) strategy: &'a str,
@@ -48,13 +49,26 @@ impl<'a> LiveGuest<'a> {
         let creates = |action: &Action| matches!(action, Action::CreateVm(_));
         Self {
             vm: ours,
-            is_created: actions.iter().any(creates),
+            is_created: !machine.is_paused() && actions.iter().any(creates),
             strategy: set.unwrap_or(vm.map_or("", |vm| &vm.spec.run_strategy)),
             instance: instance
                 .filter(|instance| instance.machine() == Some(machine.name()))
                 .filter(|_| vm.is_none() || ours.is_some()),
             pod: observed.pod.as_deref(),
             pod_warning: observed.pod_warning.as_ref(),
+        }
+    }
+
+    /// What is reported while there is no VirtualMachine.
+    pub(super) fn missing<'i>(&self, inputs: &'i StatusInputs<'_>) -> MissingGuest<'i> {
+        let outcomes = [&inputs.network, &inputs.storage, &inputs.guest];
+        let [network, storage, guest] = outcomes.map(|outcome| outcome.fault.as_ref());
+        MissingGuest {
+            object: "VirtualMachine",
+            blocker: storage.or(network).or(inputs.import.as_ref()),
+            is_planned: self.is_created,
+            is_left_alone: false,
+            fails: network.or(storage).or(guest).is_some(),
         }
     }
 
@@ -264,13 +278,8 @@ fn was_incomplete(status: &MachineStatus, claim: &str) -> bool {
 pub(super) fn phase(machine: &Machine, inputs: &StatusInputs<'_>, live: &LiveGuest<'_>) -> Phase {
     let last = machine.status.phase;
     let Some(vm) = live.vm else {
-        let faults = [&inputs.network, &inputs.storage, &inputs.guest];
-        return match inputs.block {
-            None => Phase::Pending,
-            Some(_) if machine.is_paused() => Phase::Pending,
-            Some(_) if faults.iter().any(|outcome| outcome.fault.is_some()) => Phase::Failed,
-            Some(_) => Phase::Creating,
-        };
+        let missing = || live.missing(inputs).phase(machine);
+        return inputs.block.map_or(Phase::Pending, |_| missing());
     };
     let last = last.unwrap_or(Phase::Creating);
     if !vm.has_guest() && cause::fault(vm, inputs, live).is_some_and(|it| it.reason() == "VMFailed")

@@ -40,7 +40,7 @@ pub(super) fn report(
     let live = LiveGuest::of(machine, observed, actions);
     let phase = phase(machine, inputs, &live);
     let mut conditions = Conditions::new(machine, now);
-    let virtual_machine = virtual_machine(inputs, &live);
+    let virtual_machine = virtual_machine(machine, inputs, &live);
     if let Some(fault) = &inputs.unfit {
         conditions.set("Normalized", "False", fault);
     } else {

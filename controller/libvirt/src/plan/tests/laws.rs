@@ -37,6 +37,7 @@ impl laws::Environment for Environment {
     }
 
     fn write_status(&mut self, status: MachineStatus) {
+        controller_core::documented_reasons::assert_documented(&status);
         self.machine_mut().status = status;
     }
 
