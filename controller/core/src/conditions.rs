@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use common::api::normalized::Normalized;
+use common::api::normalized::{BLOCK_VERSION, Normalized};
 use common::api::status::{Condition, MachineStatus};
 use common::api::template::TemplateContent;
 use common::names;
@@ -86,6 +86,13 @@ pub fn not_normalized(machine: &Machine) -> Fault {
         Block::Stale => Fault::new(
             "Stale",
             format!("spec.normalized was made of another spec, so nothing is done; {remedy}"),
+        ),
+        Block::Newer(version) => Fault::new(
+            "NotNormalized",
+            format!(
+                "spec.normalized has version {version}, and this machine-controller reads versions up to {BLOCK_VERSION}, so nothing is done: upgrade it to the release of machine-webhook, or, if both went back to this release, set the annotation {} to a new text",
+                names::ANNOTATION_REFRESH_TEMPLATE
+            ),
         ),
         Block::Unreadable(why) => Fault::new(
             "NotNormalized",

@@ -78,8 +78,10 @@ pub enum Block {
     Matching(Box<Normalized>),
     /// There is no block: the webhook was bypassed.
     Missing,
-    /// The version of the block is unknown to this release, the block does not decode, or admission cannot have written
-    /// one of its values; the text says which.
+    /// A later release wrote the block: its version.
+    Newer(u64),
+    /// The block has no valid version, does not decode, or admission cannot have written one of its values; the text says
+    /// which.
     Unreadable(String),
     /// The spec was changed without the webhook: the block was made from another intent.
     Stale,
@@ -164,7 +166,7 @@ impl Machine {
     pub fn desired(&self) -> Option<&Normalized> {
         match &self.block {
             Block::Matching(block) => Some(block),
-            Block::Missing | Block::Unreadable(_) | Block::Stale => None,
+            Block::Missing | Block::Newer(_) | Block::Unreadable(_) | Block::Stale => None,
         }
     }
 

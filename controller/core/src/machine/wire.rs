@@ -31,7 +31,7 @@ fn carried(metadata: &ObjectMeta) -> BTreeMap<String, String> {
 fn carried_annotations(metadata: &ObjectMeta, block: &Block) -> BTreeMap<String, String> {
     let keys = match block {
         Block::Matching(block) => block.annotation_keys.iter(),
-        Block::Missing | Block::Unreadable(_) | Block::Stale => [].iter(),
+        Block::Missing | Block::Newer(_) | Block::Unreadable(_) | Block::Stale => [].iter(),
     };
     let keys: Vec<_> = keys.map(|key| Glob::new(key)).collect();
     let annotations = metadata.annotations.iter().flatten();
@@ -73,7 +73,7 @@ impl Wire {
         // The block holds the content of the template, as it was when admission merged it.
         let template = match &block {
             Block::Matching(block) => block.template.as_ref(),
-            Block::Missing | Block::Unreadable(_) | Block::Stale => None,
+            Block::Missing | Block::Newer(_) | Block::Unreadable(_) | Block::Stale => None,
         };
         let template = template.and_then(|pin| pin.content.cloud_init.as_ref());
         let cloud_init = CloudInit::merged(own.as_ref(), template)
@@ -110,13 +110,9 @@ impl Block {
             return Self::Missing;
         };
         match raw.get("version").and_then(Value::as_u64) {
-            Some(version) if (1..=u64::from(BLOCK_VERSION)).contains(&version) => {}
-            Some(version) => {
-                return Self::Unreadable(format!(
-                    "its version {version} is not known to this release"
-                ));
-            }
-            None => return Self::Unreadable("it has no version".into()),
+            Some(version) if version > u64::from(BLOCK_VERSION) => return Self::Newer(version),
+            Some(1..) => {}
+            Some(0) | None => return Self::Unreadable("it has no version".into()),
         }
         let block: Normalized = match serde_json::from_value(raw.clone()) {
             Ok(block) => block,

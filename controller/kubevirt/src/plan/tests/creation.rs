@@ -210,9 +210,14 @@ fn a_block_that_does_not_match_the_spec_is_not_acted_on() {
         (Block::Missing, "NotNormalized", "is missing"),
         (Block::Stale, "Stale", "another spec"),
         (
-            Block::Unreadable("version 9".into()),
+            Block::Newer(9),
             "NotNormalized",
-            "version 9",
+            "has version 9, and this machine-controller reads versions up to 2, so nothing is done: upgrade it",
+        ),
+        (
+            Block::Unreadable("it has no version".into()),
+            "NotNormalized",
+            "see that machine-webhook runs",
         ),
     ] {
         let mut environment = machine_with_every_object();
