@@ -1,8 +1,10 @@
-//! Observation of a Machine, from the caches without asking the API server.
+//! Observation of a Machine, mostly from the caches.
 //!
-//! Read live are the claims with the state of a guest whose Machine is deleted, the eviction of a guest, who uses an
-//! existing claim, and the users' Secrets. Their content is not cached, because a controller that holds every Secret of
-//! the cluster would be a target. They are read only while something still has to be rendered from them.
+//! Read live, and only at the moment at which it matters, are the claims with the state of a guest whose Machine is deleted,
+//! the eviction of a guest, the events of a pod that takes long to start, who uses an existing or adopted claim, and the
+//! Secrets for cloud-init, those of users and the Machine's own. Their content is not cached, because a controller that
+//! holds every Secret of the cluster would be a target. They are read only while something still has to be rendered from
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,6 +32,7 @@ use controller_core::client::{ApiError, GuardedClient};
 use controller_core::foreign_stop::OnForeignStop;
 use controller_core::machine::Machine;
 use controller_core::machine::named_networks;
+use controller_core::machine_index::MachineIndex;
 use controller_core::objects::{Meta, Network, Secret, Template};
 use controller_core::secrets::read;
 use controller_core::writes::Written;
@@ -158,7 +161,7 @@ fn existing(observer: &Observer, machine: &Machine) -> BTreeMap<String, Existing
         let holder = users.find(|user| {
             !user.may_share(disk.shareable, is_shared) && has_precedence(user, machine, caches)
         });
-        let holder = holder.or_else(|| left_disk(claim.as_deref(), machine, caches));
+        let holder = holder.or_else(|| left_disk(claim.as_deref(), machine, &caches.machine_index));
         let known = ExistingClaim {
             claim,
             holder,
@@ -179,10 +182,18 @@ fn has_precedence(user: &ClaimUser, machine: &Machine, caches: &Caches) -> bool 
         || other.is_some_and(|other| rank(other.meta()) < rank(&machine.metadata))
 }
 
-/// The other Machine that a claim still carries the uid of: a medium of it, or a disk that its guest still has.
-fn left_disk(claim: Option<&Claim>, machine: &Machine, caches: &Caches) -> Option<ClaimUser> {
+/// The other Machine of the namespace that a claim still carries the uid of: a medium of it, or a disk that its guest still
+/// has. A user writes the uid of any Machine onto a claim of the own namespace, and learns nothing by that.
+fn left_disk(
+    claim: Option<&Claim>,
+    machine: &Machine,
+    machines: &MachineIndex,
+) -> Option<ClaimUser> {
     let uid = claim?.machine_uid().filter(|uid| *uid != machine.uid())?;
-    let owner = caches.machine_index.of_uid(uid)?;
+    let owner = machines.of_uid(uid)?;
+    if *owner.namespace != *machine.namespace() {
+        return None;
+    }
     Some(ClaimUser {
         machine: owner.name.to_string(),
         own_disk: Some(
@@ -442,5 +453,31 @@ pub(crate) fn has_seen(cluster: &KubeVirtCaches, namespace: &str, written: &Writ
         "Secret" => cluster.secrets.has_seen(namespace, name, version),
         "NetworkAttachmentDefinition" => cluster.attachments.has_seen(namespace, name, version),
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use controller_core::fixtures;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_uid_of_a_machine_of_another_namespace_on_a_claim_names_nobody() {
+        let claim: Claim = serde_json::from_value(json!({
+            "metadata": {
+                "name": "claim",
+                "labels": {names::LABEL_MANAGED_BY: names::MANAGED_BY, names::LABEL_DISK: "root"},
+                "annotations": {names::ANNOTATION_MACHINE_UID: "uid-of-db"},
+            },
+        }))
+        .unwrap();
+        let machines = fixtures::machine_index(&["uid-of-db"]);
+        let mut machine = fixtures::machine(fixtures::block());
+        let left = left_disk(Some(&claim), &machine, &machines).unwrap();
+        assert_eq!(left.own_disk.as_deref(), Some("root"));
+        machine.metadata.namespace = Some("elsewhere".into());
+        assert!(left_disk(Some(&claim), &machine, &machines).is_none());
     }
 }

@@ -1,9 +1,11 @@
 //! A host that is polled: its connections, and what the polls showed.
 
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::agent_time::AgentTime;
 use crate::access::{AccessError, Host, Worker};
 use crate::images::fetches::Fetches;
 use crate::reservations::Reservations;
@@ -11,6 +13,9 @@ use crate::snapshot::Snapshot;
 
 /// Why a host that was just added has no snapshot.
 pub(crate) const NOT_POLLED: &str = "it was not polled yet";
+
+/// Limit of a query, which takes a millisecond or two. Queries of the guest's agent have another limit.
+pub(crate) const QUERY_LIMIT: Duration = Duration::from_secs(5);
 
 /// A host that is polled.
 pub(crate) struct ConnectedHost {
@@ -23,6 +28,8 @@ pub(crate) struct ConnectedHost {
     pub(crate) background: Worker,
     /// Connection for readiness probes.
     pub(crate) agents: Worker,
+    /// What passes have spent on the agents of its guests.
+    pub(crate) agent_time: AgentTime,
     /// Fetches of images that are under way or failed.
     pub(crate) fetches: Fetches,
     /// Copies of images to disks that are under way or failed, by [`copy_name`](crate::images::names::copy_name). They are
@@ -57,6 +64,7 @@ impl ConnectedHost {
             name: name.to_owned(),
             background: host.background_worker(),
             agents: host.agents(),
+            agent_time: AgentTime::default(),
             host,
             fetches: Fetches::default(),
             copies: Fetches::default(),

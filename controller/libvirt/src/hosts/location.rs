@@ -17,11 +17,10 @@ use controller_core::machine::Machine;
 use futures::future::join_all;
 use uuid::Uuid;
 
-use super::connected::{ConnectedHost, NOT_POLLED};
+use super::connected::{ConnectedHost, NOT_POLLED, QUERY_LIMIT};
 use super::registry::Hosts;
 use crate::guard::OtherHosts;
 use crate::libvirt_host::LibvirtHost;
-use crate::observe::QUERY_LIMIT;
 use crate::observed::{Binding, HostView, ShownDomain};
 
 /// The host of the domain of a Machine, and the other ones that show it.

@@ -8,6 +8,7 @@
 //! libvirt's events are not used: listing all domains takes a millisecond, and an event is lost with the
 //! connection that would have delivered it.
 
+pub(crate) mod agent_time;
 mod changed;
 pub(crate) mod connected;
 mod credentials;

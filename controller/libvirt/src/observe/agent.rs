@@ -1,6 +1,6 @@
 //! What the agent of a guest reports.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use controller_core::machine::Machine;
 use uuid::Uuid;
@@ -12,7 +12,7 @@ use crate::observed::HostView;
 const AGENT_LIMIT: Duration = Duration::from_secs(4);
 
 /// Adds the addresses and the operating system that the guest's agent reports. An agent that does not answer counts as not
-/// connected; the addresses of the leases stay.
+/// connected; the addresses of the leases stay. One that has taken too much time is not asked in this pass.
 pub(super) async fn ask_agent(
     machine: &Machine,
     view: &mut HostView,
@@ -22,15 +22,29 @@ pub(super) async fn ask_agent(
     let Some(guest) = view.guest.as_mut().filter(|guest| guest.has_agent) else {
         return;
     };
+    if !host.agent_time.permits(uuid) {
+        return keep_last_report(machine, view);
+    }
     let slow = &host.host.slow;
     let mut known = view.addresses.clone();
     let reported = slow.call(AGENT_LIMIT, move |host| {
-        host.agent_addresses(uuid, &mut known)?;
-        // An agent before 2.10 does not know it, and an administrator may forbid it: the agent is there all the same.
-        let os = host.guest_os(uuid).unwrap_or_default();
-        Ok((known, os))
+        // Without the time in which other calls had the connection.
+        let begin = Instant::now();
+        let answer = host.agent_addresses(uuid, &mut known).map(|()| {
+            // An agent before 2.10 does not know it, and an administrator may forbid it: the agent is there all the same.
+            let os = host.guest_os(uuid).unwrap_or_default();
+            (known, os)
+        });
+        Ok((answer, begin.elapsed()))
     });
-    match reported.await {
+    let (answer, took) = match reported.await {
+        Ok((answer, took)) => (answer, took),
+        Err(error) => (Err(error), AGENT_LIMIT),
+    };
+    if !matches!(&answer, Err(error) if error.shows_nothing_of_guest()) {
+        host.agent_time.spend(uuid, took);
+    }
+    match answer {
         Ok((known, os)) => (view.addresses, view.guest_os) = (known, os),
         Err(error) if error.shows_nothing_of_guest() => {
             tracing::debug!(%error, "a guest's agent was not asked");

@@ -5,7 +5,6 @@ pub(crate) mod query;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use common::api::libvirt_host::LibvirtHostSpec;
 use common::names;
@@ -25,7 +24,7 @@ use crate::access::VolumeKey;
 use crate::capacity::fits;
 use crate::failure::failed;
 use crate::hardware::Cpus;
-use crate::hosts::connected::NOT_POLLED;
+use crate::hosts::connected::{NOT_POLLED, QUERY_LIMIT};
 use crate::hosts::registry::{Asking, Hosts, PlacementLock};
 use crate::images::fetches::{Fetches, ImageState};
 use crate::images::names::copy_name;
@@ -36,9 +35,6 @@ use crate::plan::disks::copies;
 use crate::probing::Probing;
 use crate::snapshot::Snapshot;
 use crate::switches::Switches;
-
-/// Limit of a query, which takes a millisecond or two. Queries of the guest's agent have another limit.
-pub(crate) const QUERY_LIMIT: Duration = Duration::from_secs(5);
 
 /// Observes Machines and their hosts.
 #[derive(Clone, Debug)]

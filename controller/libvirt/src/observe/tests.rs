@@ -2,6 +2,8 @@
 
 mod agent;
 
+use std::time::Duration;
+
 use common::api::status::LastMigration;
 use common::quantity::Bytes;
 use common::render::libvirt::DomainMetadata;

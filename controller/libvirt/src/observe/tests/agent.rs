@@ -51,6 +51,25 @@ async fn the_operating_system_is_what_the_agent_reports_and_an_agent_that_does_n
     }
 }
 
+#[tokio::test]
+async fn an_agent_that_has_taken_too_much_time_is_not_asked() {
+    let mut env = Environment::new(block());
+    env.settle();
+    open_channel(&env);
+    set_agent(&env, Agent::Answers);
+    let (observer, _writer) = connected(&env);
+    let host = observer.hosts.get("alpha").unwrap();
+    let uuid = domain_uuid(env.machine_mut().uid());
+    assert!(view(&observer, &env).await.guest.unwrap().has_agent);
+    host.agent_time.spend(uuid, Duration::from_mins(1));
+    // No status says that it answered before.
+    assert!(!view(&observer, &env).await.guest.unwrap().has_agent);
+    let mut last = controller_core::fixtures::ready("True", "AgentConnected").conditions;
+    last[0].kind = "AgentConnected".into();
+    env.machine_mut().status.conditions = last;
+    assert!(view(&observer, &env).await.guest.unwrap().has_agent);
+}
+
 /// A Machine that runs and asks for a readiness probe each second, two failures of which count.
 fn probed_machine() -> Environment {
     let mut env = Environment::new(block());
