@@ -39,6 +39,9 @@ enum Verb {
     },
     /// Run every test, against a real control plane.
     Test {
+        /// A check that could not be made before the tests, with its reason: it is listed with the skipped tests.
+        #[arg(long, value_name = "CHECK")]
+        skipped: Vec<String>,
         /// Arguments for `cargo test`, such as the name of a test, or `-- --nocapture`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
@@ -143,7 +146,7 @@ async fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Up { node: true, .. } => verbs::up::run_with_node().await,
         Verb::Up { virt_type, .. } => verbs::up::run(virt_type).await,
         Verb::Demo { virt_type } => verbs::demo::run(virt_type).await,
-        Verb::Test { arguments } => verbs::test::run(&arguments).await,
+        Verb::Test { skipped, arguments } => verbs::test::run(&skipped, &arguments).await,
         Verb::Bench {
             quick,
             save,
