@@ -119,7 +119,18 @@ async fn existing_disks_state_and_addresses_are_seen_with_the_commands_of_the_pa
     let [users, stop, delete, claim] = &commands(existing)[..] else {
         panic!("{:?}", commands(existing));
     };
-    assert!(run(&kubectl, users).await.contains("legacy-disk"));
+    // Each line begins with the kind and the name of an object that has the claim.
+    let listed = run(&kubectl, users).await;
+    let [pod, instance, vm] = listed.lines().collect::<Vec<_>>()[..] else {
+        panic!("{listed}");
+    };
+    for (line, user) in [
+        (pod, "Pod/virt-launcher-billing-"),
+        (instance, "VirtualMachineInstance/billing "),
+        (vm, "VirtualMachine/billing "),
+    ] {
+        assert!(line.starts_with(user), "{listed}");
+    }
     run(&kubectl, stop).await;
     machines.until_phase("billing", "Stopped").await.unwrap();
     run(&kubectl, delete).await;

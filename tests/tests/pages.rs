@@ -192,9 +192,14 @@ fn every_documented_condition_and_reason_is_one_of_the_controller() {
     };
     let machines = documented("Conditions of a Machine");
     let hosts = documented("Conditions of a LibvirtHost");
+    let images = documented("Conditions of a MachineImage");
+    let networks = documented("Conditions of a NetworkConfiguration");
     assert!(machines.len() > 30, "{} rows", machines.len());
     assert!(hosts.len() > 10, "{} rows", hosts.len());
-    for row in machines.into_iter().chain(hosts) {
+    assert!(images.len() > 5, "{} rows", images.len());
+    assert!(networks.len() > 4, "{} rows", networks.len());
+    let others = [hosts, images, networks].concat();
+    for row in machines.into_iter().chain(others) {
         for name in code_spans(row[0]).chain(code_spans(row[1])) {
             assert!(controller.contains(&format!("\"{name}\"")), "{name}");
         }

@@ -197,7 +197,7 @@ mod tests {
             (
                 remote,
                 403,
-                "the log level can only be changed through kubectl port-forward or kubectl exec\n",
+                "the log level can only be changed through kubectl port-forward\n",
             ),
         ] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -3,7 +3,7 @@
 //! ```text
 //! GET /version    every client
 //! GET /loglevel   every client
-//! PUT /loglevel   loopback clients only: kubectl port-forward, kubectl exec
+//! PUT /loglevel   loopback clients only: kubectl port-forward
 //! ```
 //!
 //! The port is open to the pod network, for kubelet and Prometheus. A client that could set `trace` from
@@ -79,7 +79,7 @@ async fn changed(
 ) -> Response {
     let refused = |status: StatusCode, why: String| (status, format!("{why}\n")).into_response();
     if origin == Origin::Remote {
-        let why = "the log level can only be changed through kubectl port-forward or kubectl exec";
+        let why = "the log level can only be changed through kubectl port-forward";
         return refused(StatusCode::FORBIDDEN, why.to_owned());
     }
     let text = match request.extract::<String, _>().await {

@@ -420,9 +420,9 @@ pub struct PendingChange {
     /// Value in the Machine.
     pub desired: String,
     /// What makes the change effective: Restart (the next restart of the guest, which reads some data
-    /// for cloud-init on a new instance only: see the condition RestartRequired), LiveMigration
-    /// (KubeVirt migrates the guest to apply it) or HotPlug (it is being plugged into the running
-    /// guest, or out of it).
+    /// for cloud-init on a new instance only: see the condition RestartRequired), LiveMigration (the
+    /// next live migration, which KubeVirt begins by itself for some fields: see the condition
+    /// MigrationRequired) or HotPlug (the backend changes the running guest).
     pub action: String,
 }
 

@@ -37,7 +37,7 @@ rules! {
             crd Some,
         Refuse ImageVolumeReserved = "An image names a volume that the controller made."
             because "It is the disk of a guest, which the guest writes, or an image that was fetched for those who named its URL. A user who named it would read data of others."
-            fix "Copy what you may use to a volume of another name (`virsh vol-clone`), and name that; name an image of a URL by `url`."
+            fix "Write what you may use into a volume of another name, in the format in which its guest had it (`qemu-img convert -f raw -O qcow2`, or `-f qcow2`), and name that. Do not use `virsh vol-clone`, which reads a header that a guest may have written. Name an image of a URL by `url`."
             crd Nothing,
         Refuse InvalidImageSecret = "An image has credentials, and no address that they can be sent to."
             because "They are sent in a header, which is not encrypted without TLS. Claims and volumes need none, and an address with a user has credentials of its own, which everybody who can read the Machine can read."
@@ -216,7 +216,7 @@ fn libvirt_volume(
         let fault = Violation::new(path, code, Kind::Invalid, detail).text(volume);
         findings.deny(fault.unless_faulty(FieldPath::field("backend")));
     } else if is_reserved_volume(volume) {
-        let detail = "has the form of the names that the controller gives to disks and fetched images, which are no images; copy it to a volume of another name (virsh vol-clone), or name the url";
+        let detail = "has the form of the names that the controller gives to disks and fetched images, which are no images; write it into a volume of another name in the format in which its guest had it (qemu-img convert -f raw -O qcow2, or -f qcow2), or name the url";
         let code = Code::ImageVolumeReserved;
         findings.deny(Violation::new(path, code, Kind::Invalid, detail).text(volume));
     }

@@ -122,7 +122,7 @@ fn source(spec: &MachineImageSpec, findings: &mut Findings) {
             let code = Code::ImageSource;
             findings.deny(Violation::new(path, code, Kind::Required, detail));
         } else if is_reserved_volume(volume) {
-            let detail = "has the form of the names that the controller gives to disks and fetched images; copy it to a volume of another name (virsh vol-clone), or name the url";
+            let detail = "has the form of the names that the controller gives to disks and fetched images; write it into a volume of another name in the format in which its guest had it (qemu-img convert -f raw -O qcow2, or -f qcow2), or name the url";
             let code = Code::ImageVolumeReserved;
             findings.deny(Violation::new(path, code, Kind::Invalid, detail).text(volume));
         }

@@ -133,6 +133,10 @@ impl Others {
     }
 }
 
+/// What makes a disk of a guest one that a Machine can name. Without `-f` the header is believed, which a guest may have
+/// written.
+const REWRITE: &str = "write the disk into a file of its own, in the format in which its last domain had it (qemu-img convert -f raw -O qcow2 for a raw disk)";
+
 /// Why the volume cannot be a disk of any guest; `None`: it is a qcow2 file, and its header refers to no other file.
 fn unfit(host: &mut dyn Connection, pool: &str, volume: &Volume) -> Result<Option<String>> {
     if volume.format != FORMAT {
@@ -152,13 +156,13 @@ fn unfit(host: &mut dyn Connection, pool: &str, volume: &Volume) -> Result<Optio
         Err(_) => "has no valid header of a qcow2 file".to_owned(),
     };
     Ok(Some(format!(
-        "{what}, and a guest may have written that: write the disk into a file of its own, in the format in which its last domain had it (qemu-img convert -f raw -O qcow2 for a raw disk)"
+        "{what}, and a guest may have written that: {REWRITE}"
     )))
 }
 
 fn not_qcow2(format: &str) -> String {
     format!(
-        "is {format} and not qcow2, and what a guest writes into it could change what it is: convert it (qemu-img convert -f {format} -O qcow2)"
+        "is {format} and not qcow2, and what a guest writes into it could change what it is: {REWRITE}"
     )
 }
 

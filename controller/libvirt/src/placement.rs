@@ -244,7 +244,7 @@ fn hardware(block: &Normalized, virt_type: VirtType, info: &HostInfo) -> Result<
         HardwareNeed::SecureBoot => {
             "has no EFI firmware with secure boot (install ovmf there)".to_owned()
         }
-        HardwareNeed::Tpm => "cannot emulate a TPM (install swtpm there)".to_owned(),
+        HardwareNeed::Tpm => "cannot emulate a TPM (install swtpm-tools there)".to_owned(),
         HardwareNeed::CpuModel(model) => {
             format!("its guests cannot have the CPU model {model} with virtType {virt_type}")
         }

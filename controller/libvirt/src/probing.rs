@@ -189,7 +189,7 @@ impl Probed {
         let why = match self.attempts.last_succeeded() {
             None => "the guest agent was not asked yet".to_owned(),
             Some(true) => format!(
-                "the guest agent has not answered {} times in a row yet",
+                "the guest agent answers, but not yet {} times in a row (spec.probes.readiness.successThreshold)",
                 timing.success_threshold
             ),
             Some(false) => format!(

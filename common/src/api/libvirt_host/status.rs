@@ -133,8 +133,9 @@ pub struct LibvirtHostStatus {
     )]
     #[schemars(with = "Option<schema::Timestamp>")]
     pub last_seen_time: Option<String>,
-    /// Machines that were deleted while the host did not answer, at most 1024. The controller removes
-    /// their domains and volumes when the host answers again.
+    /// Machines that were deleted while the host did not answer, or while one of its pools could not be read or was not
+    /// mounted, at most 1024. The controller removes their domains and volumes when the host answers and its pools can
+    /// be read again.
     #[serde(
         default,
         deserialize_with = "readable_items",

@@ -50,7 +50,7 @@ rules! {
             crd Nothing,
         Refuse TpmNotOffered = "The Machine is to have a TPM, and no LibvirtHost can emulate one."
             because "libvirt emulates a TPM with swtpm; a host without it refuses to start the machine."
-            fix "Install swtpm on a LibvirtHost, or drop `tpm`."
+            fix "Install swtpm on a LibvirtHost (package `swtpm-tools`), or drop `tpm`."
             crd Nothing,
         Refuse VolumesNotOffered = "A disk is to be on an existing volume, and no LibvirtHost offers any to the namespace."
             because "The volumes of a host are not the namespace's. Its administrator says which pool the Machines of a namespace may take disks from."

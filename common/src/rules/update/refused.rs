@@ -1,4 +1,6 @@
 //! Changes that are refused: the rows `Refused`, `RefusedWhileRunning` and `Grow` of the table.
+//!
+//! One file, because it is read beside the table: a row that has no comparison here is seen.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

@@ -41,8 +41,7 @@ pub(super) fn status(
     };
     let imports: Vec<_> = imports.iter().filter(is_of_source).collect();
     let (status, reason, message) = if pinned.is_none() {
-        let message =
-            "the spec was written past the admission webhook: give source and minDiskSize";
+        let message = "the spec was written without the admission webhook, and source or minDiskSize is missing or cannot be used: write both";
         ("False", "NotUsable", message.to_owned())
     } else {
         ready(&imports)

@@ -134,7 +134,7 @@ pub(super) fn begin(
         return Err(Fault::new(
             "ImageImportUnavailable",
             format!(
-                "'{}' has an image, and CDI, which imports it, is not installed: install CDI, the Machine continues automatically then; or fill a volume yourself and name it in volumeName",
+                "'{}' has an image, and CDI, which imports it, is not installed: install CDI, the Machine continues automatically then; or remove this disk, and add one of another name on a volume that you filled (volumeName or claimName)",
                 disk.name
             ),
         ));
@@ -230,7 +230,7 @@ pub(super) fn foreign(
         return Err(Fault::new(
             "NameConflict",
             format!(
-                "DataVolume '{}' exists and was not made for this Machine: rename '{}', or delete or rename that DataVolume; it is left untouched",
+                "DataVolume '{}' exists and was not made for this Machine: give '{}' another name, or delete that DataVolume; it is left untouched",
                 volume.claim, volume.disk.name
             ),
         ));

@@ -2,6 +2,8 @@
 //!
 //! What is pending is what differs between the desired and the [running](super::running) guest. KubeVirt's condition
 //! `RestartRequired` names no fields, and it is also there for a card that was added and removed again.
+//!
+//! One file, because each part of the block has its few lines here, and a part that is missing is seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 

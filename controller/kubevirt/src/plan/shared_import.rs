@@ -33,7 +33,7 @@ pub(super) fn prerequisite(
         return Some(Err(Fault::new(
             "NameConflict",
             format!(
-                "DataVolume {name} in namespace {} exists and is no import of this controller: delete or rename it; it is left untouched",
+                "DataVolume {name} in namespace {} exists and is no import of this controller: delete it; it is left untouched",
                 observed.image_namespace
             ),
         )));

@@ -273,7 +273,7 @@ fn conflict(machine: &Machine, name: &str, disk: &NormalizedDisk, claim: &Claim)
     Fault::new(
         "NameConflict",
         format!(
-            "PersistentVolumeClaim '{name}' {why}: rename disk '{}', or delete or rename that claim; it is left untouched",
+            "PersistentVolumeClaim '{name}' {why}: give disk '{}' another name, or delete that claim; it is left untouched",
             disk.name
         ),
     )

@@ -127,7 +127,7 @@ pub(super) fn guest(
         plans.outcome = Outcome::from(Fault::new(
             "NameConflict",
             format!(
-                "VirtualMachine '{}' exists and was not made for this Machine: rename the Machine, or delete or rename that VirtualMachine; it is left untouched",
+                "VirtualMachine '{}' exists and was not made for this Machine: create the Machine under another name, or delete that VirtualMachine; it is left untouched",
                 machine.name()
             ),
         ));
@@ -266,7 +266,7 @@ fn secret(machine: &Machine, observed: &Observed) -> Result<Option<Action>, Faul
         return Err(Fault::new(
             "NameConflict",
             format!(
-                "Secret '{}' exists and was not made for this Machine: delete or rename it; it is left untouched",
+                "Secret '{}' exists and was not made for this Machine: delete it; it is left untouched",
                 live.name()
             ),
         ));

@@ -177,7 +177,7 @@ fn shared_image_pool(spec: &LibvirtHostSpec) -> Option<String> {
     let mut offers = spec.storage.iter().flatten();
     let shared = offers.find(|offer| offer.pool == pool)?;
     Some(format!(
-        "imagePool '{pool}' is also the pool of storage class '{}', which guests write to: define a pool for images alone on the host (virsh pool-define-as), copy the volumes that image.volume names to it (virsh vol-clone), and name it in spec.imagePool; fetched images are fetched again",
+        "imagePool '{pool}' is also the pool of storage class '{}', which guests write to: define a pool for images alone on the host (virsh pool-define-as), write the images that image.volume names into it, each in the format in which it was made (qemu-img convert -f qcow2 -O qcow2, or -f raw), and name it in spec.imagePool; fetched images are fetched again",
         shared.storage_class
     ))
 }

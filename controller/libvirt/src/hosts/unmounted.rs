@@ -5,6 +5,7 @@
 use common::render::libvirt::DomainMetadata;
 
 use crate::access::{AccessError, Volume};
+use crate::parts::shell_word;
 
 /// Fails if a pool shows no volume at all that has one of these records. A removal deletes the domain first, so the volumes
 /// were not deleted by an earlier one. `all`: every volume of the host, with its pool.
@@ -17,8 +18,9 @@ pub(super) fn check_mounted(
     match records.find(|record| is_empty(&record.pool)) {
         None => Ok(()),
         Some(record) => Err(AccessError::Refused(format!(
-            "pool '{pool}' shows no volume, and had '{volume}': mount its file system on the host and run virsh pool-refresh {pool}; if the volume is gone for good, undefine the domain that names it (virsh undefine)",
+            "pool '{pool}' shows no volume, and had '{volume}': mount its file system on the host and run virsh pool-refresh {word}; if the volume is gone for good, undefine the domain that names it (virsh undefine)",
             pool = record.pool,
+            word = shell_word(&record.pool),
             volume = record.volume,
         ))),
     }

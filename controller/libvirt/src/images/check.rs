@@ -47,7 +47,7 @@ pub(crate) fn check_image(host: &mut dyn Connection, image: &PoolVolume) -> Resu
         };
         if let Some(domain) = domains.iter().find(|it| it.written.contains(&volume.path)) {
             let why = format!(
-                "is a disk that domain {} can write: copy it to a volume of its own (virsh vol-clone) and name that, or make the disk <readonly/>, or undefine the domain",
+                "is a disk that domain {} can write: write it into a volume of its own in the format in which its guest had it (qemu-img convert -f raw -O qcow2, or -f qcow2) and name that, or make the disk <readonly/>, or undefine the domain",
                 domain.uuid
             );
             return Err(refused(pool, &name, &why));

@@ -20,6 +20,7 @@ use super::action::Action;
 use crate::access::{DhcpHost, DhcpServer};
 use crate::dhcp::entry;
 use crate::observed::HostView;
+use crate::parts::shell_word;
 
 /// What the DHCP servers of the host's networks are to have for a Machine.
 #[derive(Debug, Default, PartialEq)]
@@ -172,10 +173,11 @@ impl Reservations<'_> {
             network, address, ..
         } = record;
         let (host, name) = (&self.view.host, card.card().unwrap_or_default());
+        let word = shell_word(network);
         Fault::new(
             "NetworkFailed",
             format!(
-                "the DHCP server of network '{network}' on LibvirtHost '{host}' cannot give {address} to network card '{name}', because it {why} (virsh net-dumpxml {network} shows the entries)"
+                "the DHCP server of network '{network}' on LibvirtHost '{host}' cannot give {address} to network card '{name}', because it {why} (virsh net-dumpxml {word} shows the entries)"
             ),
         )
     }

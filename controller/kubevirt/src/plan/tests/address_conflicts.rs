@@ -31,7 +31,7 @@ fn a_claim_of_another_machine_is_reported_with_that_machines_name() {
     environment.settle();
     assert_eq!(
         message(&environment, "StorageReady"),
-        "PersistentVolumeClaim 'web-root' belongs to disk 'b-root' of Machine 'we': rename disk 'root', or delete or rename that claim; it is left untouched"
+        "PersistentVolumeClaim 'web-root' belongs to disk 'b-root' of Machine 'we': give disk 'root' another name, or delete that claim; it is left untouched"
     );
 }
 

@@ -1,4 +1,4 @@
-//! A connection of libvirt's library.
+//! A connection of libvirt's library. One implementation of one trait, so one file.
 
 use std::collections::BTreeMap;
 use std::io::Read;

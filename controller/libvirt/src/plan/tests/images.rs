@@ -45,7 +45,7 @@ fn the_disk_of_another_machine_is_neither_copied_nor_put_into_a_drive() {
         env.settle();
         assert_eq!(reported(&env, "StorageReady"), ("False", "ImageNotAllowed"));
         let why = message(&env, "StorageReady");
-        assert!(why.contains("virsh vol-clone"), "{why}");
+        assert!(why.contains("qemu-img convert -f raw"), "{why}");
         assert_eq!(volumes(&env), [DISK]);
     }
     let mut block = block();

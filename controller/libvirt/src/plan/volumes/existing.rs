@@ -12,6 +12,7 @@ use controller_core::objects::Meta as _;
 use super::collected::{Volumes, pool_not_found};
 use crate::existing_disks::Unusable;
 use crate::observed::HostView;
+use crate::parts::shell_word;
 
 impl Volumes {
     /// Gives the disk to the guest, unless its volume is missing or somebody else's.
@@ -80,8 +81,9 @@ fn existing(
     }
     let key = (pool.clone(), volume.to_owned());
     let Some(found) = view.volumes.get(&key) else {
+        let word = shell_word(pool);
         return Err(not_found(format!(
-            "volume '{volume}' of disk '{name}' is not in pool '{pool}' of LibvirtHost '{host}': put it there (virsh pool-refresh {pool} makes libvirt see a file), or correct volumeName; the Machine continues automatically then"
+            "volume '{volume}' of disk '{name}' is not in pool '{pool}' of LibvirtHost '{host}': put it there (virsh pool-refresh {word} makes libvirt see a file), or correct volumeName; the Machine continues automatically then"
         )));
     };
     let fault = |reason, why: &str| {

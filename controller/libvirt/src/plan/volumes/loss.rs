@@ -23,6 +23,7 @@ use super::collected::Volumes;
 use crate::images::names::disk_of;
 use crate::names::domain_of;
 use crate::observed::HostView;
+use crate::parts::shell_word;
 
 /// Phase of a volume that is lost, as on KubeVirt.
 const LOST: &str = "Lost";
@@ -81,6 +82,7 @@ impl LostVolume {
     /// The condition of the disk.
     pub(super) fn fault(&self, machine: &Machine, disk: &NormalizedDisk, host: &str) -> Fault {
         let Self { pool, volume, .. } = self;
+        let word = shell_word(pool);
         let source = match &disk.image {
             Some(_) => "with its image, without anything written since",
             None => "blank",
@@ -88,7 +90,7 @@ impl LostVolume {
         Fault::new(
             "VolumeLost",
             format!(
-                "volume '{volume}' of disk '{disk}' is no longer in pool '{pool}' of LibvirtHost '{host}': mount the file system of the pool there if it is not mounted, or restore the volume, then run virsh pool-refresh {pool}, and the Machine continues; or have the disk recreated, {source}: kubectl annotate machine -n {namespace} {name} {annotation}={disk}",
+                "volume '{volume}' of disk '{disk}' is no longer in pool '{pool}' of LibvirtHost '{host}': mount the file system of the pool there if it is not mounted, or restore the volume, then run virsh pool-refresh {word}, and the Machine continues; or have the disk recreated, {source}: kubectl annotate machine -n {namespace} {name} {annotation}={disk}",
                 disk = disk.name,
                 namespace = machine.namespace(),
                 name = machine.name(),

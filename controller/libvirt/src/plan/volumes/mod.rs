@@ -31,6 +31,7 @@ use crate::images::fetches::ImageState;
 use crate::images::names::{attempt, base_of, image_volume};
 use crate::observed::HostView;
 use crate::offers::{is_copy, is_overlay, storage};
+use crate::parts::shell_word;
 pub(super) use collected::{Volumes, pool_not_found};
 use loss::{is_to_be_recreated, lost};
 
@@ -101,10 +102,11 @@ impl Volumes {
             return;
         }
         if found.is_none() && is_moved(machine, disk) {
+            let word = shell_word(&pool);
             self.outcome.record_first(Fault::new(
                 "VolumeFailed",
                 format!(
-                    "the volume of disk '{}' is not in pool '{pool}' of LibvirtHost '{}', to which the Machine is moved; it is not recreated: let the pool show it there (virsh pool-refresh {pool}); the Machine continues automatically then",
+                    "the volume of disk '{}' is not in pool '{pool}' of LibvirtHost '{}', to which the Machine is moved; it is not recreated: let the pool show it there (virsh pool-refresh {word}); the Machine continues automatically then",
                     disk.name, view.host
                 ),
             ));
@@ -241,7 +243,7 @@ impl Volumes {
             self.outcome.record_first(Fault::new(
                 "ImageNotAllowed",
                 format!(
-                    "volume '{volume}' of '{of}' was made by the controller and is no image: copy it to a volume of another name (virsh vol-clone), and name that"
+                    "volume '{volume}' of '{of}' was made by the controller and is no image: write it into a volume of another name in the format in which its guest had it (qemu-img convert -f raw -O qcow2, or -f qcow2), and name that"
                 ),
             ));
             return None;
