@@ -51,7 +51,7 @@ pub use self::machine_row::{Card, ClaimUser, MachineName, MachineRow, OtherCard,
 pub use self::machines::Machines;
 pub use self::nodes::{NodeNeed, NodeRow};
 pub use self::policies::{Bridge, Labels, Limits, Policy, Quota, policies_of, vlan_range};
-pub use self::segments::Segment;
+pub use self::segments::{Segment, on_segment};
 pub use self::usage::{Usage, amount};
 pub use self::vm_schema::{SchemaMismatch, VmSchema};
 

@@ -8,7 +8,10 @@
 //!           no networkName ───────── default ──────┘
 //! ```
 
+use std::collections::HashMap;
+
 use super::hosts::NetworkRow;
+use super::machine_row::OtherCard;
 use crate::api::choice::{Backend, HostNetworkType};
 use crate::api::libvirt_host::HostNetwork;
 use crate::names;
@@ -126,6 +129,33 @@ impl Segment {
         let vlan = vlan.filter(|_| offer.kind == HostNetworkType::Ovs);
         Some((offer.kind, &offer.source, vlan))
     }
+}
+
+/// The cards that are on a segment. Thousands may have one address on networks that do not exist: each network is compared
+/// once. `row`: the NetworkConfiguration of a namespace and a name, if it exists. `hosts`: the networks of each LibvirtHost.
+pub fn on_segment<'h, H>(
+    mut others: Vec<OtherCard>,
+    of_card: &Segment,
+    row: impl Fn(&str, &str) -> Option<NetworkRow>,
+    hosts: impl Fn() -> H,
+) -> Vec<OtherCard>
+where
+    H: Iterator<Item = &'h [HostNetwork]>,
+{
+    let mut compared = HashMap::new();
+    let mut meets = |other: &OtherCard| {
+        let (network, backend) = (other.card.network.clone(), other.card.backend);
+        let key = (other.namespace.clone(), network, backend);
+        *compared
+            .entry(key)
+            .or_insert_with_key(|(namespace, network, _)| {
+                let row = |name: &str| row(namespace, name);
+                let segment = Segment::of(namespace, network.as_deref(), backend, row);
+                segment.is_some_and(|segment| segment.meets(of_card, hosts()))
+            })
+    };
+    others.retain(|other| meets(other));
+    others
 }
 
 #[cfg(test)]

@@ -3,12 +3,12 @@
 //! Only values that the stored object does not have are checked. The catalog may lag behind, so the
 //! controller detects and reports conflicts as well.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use crate::api::choice::Backend;
 use crate::api::machine::Network;
 use crate::api::normalized::Normalized;
-use crate::catalog::{Catalog, ClaimHolder, MachineName, OtherCard, Segment};
+use crate::catalog::{self, Catalog, ClaimHolder, MachineName, OtherCard, Segment};
 use crate::code::Code;
 use crate::mac::Mac;
 use crate::names;
@@ -123,10 +123,9 @@ pub(super) fn segment(
     Segment::of(namespace, network, backend, row)
 }
 
-/// The cards that are on a segment. Thousands may have one address on networks that do not exist: each network is compared
-/// once.
+/// The cards that are on a segment.
 pub(super) fn on_segment(
-    mut others: Vec<OtherCard>,
+    others: Vec<OtherCard>,
     of_card: &Segment,
     catalog: &dyn Catalog,
 ) -> Vec<OtherCard> {
@@ -135,19 +134,8 @@ pub(super) fn on_segment(
     }
     let hosts = catalog.hosts();
     let hosts = || hosts.iter().map(|host| &host.networks[..]);
-    let mut compared = HashMap::new();
-    let mut meets = |other: &OtherCard| {
-        let (network, backend) = (other.card.network.clone(), other.card.backend);
-        let key = (other.namespace.clone(), network, backend);
-        *compared
-            .entry(key)
-            .or_insert_with_key(|(namespace, network, _)| {
-                let segment = segment(namespace, network.as_deref(), backend, catalog);
-                segment.is_some_and(|segment| segment.meets(of_card, hosts()))
-            })
-    };
-    others.retain(|other| meets(other));
-    others
+    let row = |namespace: &str, name: &str| catalog.network(namespace, name);
+    catalog::on_segment(others, of_card, row, hosts)
 }
 
 /// The Machine that has an address, and where. What is in another namespace is confidential.

@@ -13,8 +13,9 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use common::api::status::MachineStatus;
 use common::catalog::{
-    ClaimUser, MachineName, MachineRow, Machines, Usage, amount, says_what_runs,
+    ClaimUser, MachineName, MachineRow, Machines, OtherCard, Usage, amount, says_what_runs,
 };
+use common::mac::Mac;
 use common::quantity::Bytes;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
@@ -141,19 +142,10 @@ impl AddressIndex {
         Vec::new()
     }
 
-    /// The other Machines that have an address of this one, on whichever segment.
-    pub fn sharing_address(
-        &self,
-        machine: &Machine,
-        cluster: &str,
-    ) -> Vec<ObjectRef<CachedMachine>> {
-        let inner = self.read();
-        let row = row(machine, cluster);
-        let sharing: BTreeSet<_> = inner.machines.sharing_address(key(machine), &row).collect();
-        let sharing = sharing.into_iter();
-        sharing
-            .map(|other| ObjectRef::new(other.name).within(other.namespace))
-            .collect()
+    /// The cards of other Machines that have this MAC address, on whichever segment, by namespace and name of the Machine.
+    pub fn others_with_mac(&self, machine: &impl Meta, mac: Mac) -> Vec<OtherCard> {
+        let machines = &self.read().machines;
+        machines.owned_others_with_mac(key(machine), mac)
     }
 
     /// What a Machine uses of the quota of its namespace.
@@ -232,8 +224,8 @@ mod tests {
         machine
     }
 
-    fn mac(last: u8) -> common::mac::Mac {
-        common::mac::Mac::new([2, 0, 0, 0, 0, last])
+    fn mac(last: u8) -> Mac {
+        Mac::new([2, 0, 0, 0, 0, last])
     }
 
     fn apply(address_index: &AddressIndex, event: Event<Machine>) -> Vec<String> {
@@ -251,8 +243,15 @@ mod tests {
         machines.into_iter().map(|machine| machine.name).collect()
     }
 
+    /// The other Machines that have an address of this one, each once for each card.
     fn sharing(address_index: &AddressIndex, machine: &Machine) -> Vec<String> {
-        names(address_index.sharing_address(machine, "cluster"))
+        let cards = &machine.desired().unwrap().networks;
+        let macs = cards.iter().map(|nic| {
+            let derived = || machine.identity("cluster").mac(&nic.name);
+            nic.mac_address.unwrap_or_else(derived)
+        });
+        let others = macs.flat_map(|mac| address_index.others_with_mac(machine, mac));
+        others.map(|other| other.machine).collect()
     }
 
     fn list(address_index: &AddressIndex, machines: Vec<Machine>) -> Vec<String> {
@@ -288,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_shares_several_addresses_is_found_once() {
+    fn a_machine_that_shares_several_addresses_gets_one_pass() {
         let address_index = AddressIndex::default();
         let both = |name: &str| {
             let mut machine = on_prod(name, 1);
@@ -298,8 +297,9 @@ mod tests {
             machine.block = Block::Matching(Box::new(block));
             machine
         };
-        list(&address_index, vec![both("db"), both("web")]);
-        assert_eq!(sharing(&address_index, &both("web")), ["db"]);
+        list(&address_index, vec![both("db")]);
+        assert_eq!(apply(&address_index, Event::Apply(both("web"))), ["db"]);
+        assert_eq!(sharing(&address_index, &both("web")), ["db", "db"]);
         assert_eq!(sharing(&address_index, &on_prod("app", 1)), ["db", "web"]);
     }
 

@@ -1,18 +1,23 @@
 //! Address rules that hold for every backend: MAC conflicts between Machines, and which IP addresses are reported.
 
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use common::api::choice::Backend;
 use common::api::libvirt_host::HostNetwork;
-use common::catalog::{NetworkRow, Segment};
+use common::catalog::{NetworkRow, OtherCard, Segment, on_segment};
 use common::mac::Mac;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::runtime::reflector::{ObjectRef, Store};
 
+use crate::address_index::AddressIndex;
 use crate::conditions::Fault;
-use crate::machine::Machine;
-use crate::objects::Meta as _;
+use crate::machine::{CachedMachine, Machine};
+use crate::objects::Meta;
 
-/// Another Machine that has the address of a network card on the same segment.
+/// An older Machine that has the address of a network card on the same segment.
 #[derive(Clone, Debug)]
 pub struct Conflict {
     /// Name of the Machine's network card, as in `spec.networks`.
@@ -24,7 +29,7 @@ pub struct Conflict {
     /// NetworkConfiguration of the other Machine's card.
     pub other_network: Option<String>,
     /// The other Machine. Messages name it only if it is in the same namespace.
-    pub other: Arc<Machine>,
+    pub other: Arc<CachedMachine>,
 }
 
 impl Conflict {
@@ -58,57 +63,94 @@ impl Conflict {
 
 /// What is known of networks when conflicts are looked for.
 pub trait Segments {
-    /// The NetworkConfiguration of a namespace.
+    /// What the segment of a NetworkConfiguration of a namespace depends on.
     fn network(&self, namespace: &str, name: &str) -> Option<NetworkRow>;
     /// The networks that each LibvirtHost offers.
     fn hosts(&self) -> Vec<Vec<HostNetwork>>;
 }
 
-/// The conflicts of a Machine with others, in the order of its cards.
+/// The conflicts of a Machine with older ones, in the order of its cards: of each card that with the first older Machine
+/// on the segment, and that with the first one on the same NetworkConfiguration.
+///
+/// Any number of Machines may have one address, on networks of their own. So the rows of the index are compared, no
+/// Machine is decompressed, and each network is read once, as are the hosts.
 pub fn conflicts(
     machine: &Machine,
     cluster: &str,
-    others: &[Arc<Machine>],
+    (address_index, machines): (&AddressIndex, &Store<CachedMachine>),
     segments: &dyn Segments,
 ) -> Vec<Conflict> {
-    let own = cards(machine, cluster);
-    let conflict = |card: &Card, other: &Arc<Machine>| {
-        let mut theirs = cards(other, cluster).into_iter();
-        let found = theirs.find(|it| it.mac == card.mac && it.meets(card, segments))?;
-        Some(Conflict {
-            nic: card.nic.clone(),
-            network: card.network.clone(),
-            mac: card.mac,
-            other_network: found.network,
-            other: Arc::clone(other),
-        })
+    let hosts = OnceCell::new();
+    let hosts = || {
+        let hosts: &Vec<_> = hosts.get_or_init(|| segments.hosts());
+        hosts.iter().map(Vec::as_slice)
     };
-    let of_card = own.iter().flat_map(|card| {
-        let others = others.iter();
-        others.filter_map(move |other| conflict(card, other))
-    });
-    of_card.collect()
+    let known = RefCell::new(HashMap::new());
+    let network = |namespace: &str, name: &str| {
+        let key = (namespace.to_owned(), name.to_owned());
+        let mut known = known.borrow_mut();
+        let row: &Option<NetworkRow> = known
+            .entry(key)
+            .or_insert_with(|| segments.network(namespace, name));
+        row.clone()
+    };
+    let mut conflicts = vec![];
+    for card in cards(machine, cluster) {
+        let others = address_index.others_with_mac(machine, card.mac);
+        if others.is_empty() {
+            continue;
+        }
+        let Some(segment) = card.segment(machine.namespace(), network) else {
+            continue;
+        };
+        let others = on_segment(others, &segment, network, hosts).into_iter();
+        let older = others.filter_map(|it| Some((older(&it, machine, machines)?, it.card)));
+        for (index, (other, theirs)) in older.enumerate() {
+            let conflict = Conflict {
+                nic: card.nic.clone(),
+                network: card.network.clone(),
+                mac: card.mac,
+                other_network: theirs.network.map(String::from),
+                other,
+            };
+            let is_by_name = conflict.is_by_name(machine);
+            if index == 0 || is_by_name {
+                conflicts.push(conflict);
+            }
+            if is_by_name {
+                break;
+            }
+        }
+    }
+    conflicts
 }
 
-/// The fault of a Machine that has a MAC address of an older Machine on the same segment. Admission refuses that, except
-/// for two Machines that are created at the same time at two replicas of the webhook. A release that compared names of
-/// NetworkConfigurations accepted more: a Machine that has its guest keeps it.
+/// The Machine of a card, if it is older than `machine`; of Machines of one age, if its namespace and name come first.
+fn older(
+    other: &OtherCard,
+    machine: &Machine,
+    machines: &Store<CachedMachine>,
+) -> Option<Arc<CachedMachine>> {
+    let key = ObjectRef::new(&other.machine).within(&other.namespace);
+    let other = machines.get(&key)?;
+    (rank(&*other) < rank(machine)).then_some(other)
+}
+
+fn rank(machine: &impl Meta) -> (Option<&Time>, &str, &str) {
+    let created = machine.meta().creation_timestamp.as_ref();
+    (created, machine.namespace(), machine.name())
+}
+
+/// The fault of a Machine that has a MAC address of an older Machine on the same segment, by its [`conflicts`]. Admission
+/// refuses that, except for two Machines that are created at the same time at two replicas of the webhook. A release that
+/// compared names of NetworkConfigurations accepted more: a Machine that has its guest keeps it.
 pub fn address_conflict(
     machine: &Machine,
     conflicts: &[Conflict],
     has_guest: bool,
 ) -> Option<Fault> {
-    let age = |machine: &Machine| {
-        let created = machine.metadata.creation_timestamp.as_ref();
-        created.map(|time| time.0)
-    };
-    let rank = |machine: &Machine| {
-        let (namespace, name) = (machine.namespace(), machine.name());
-        (age(machine), namespace.to_owned(), name.to_owned())
-    };
-    let counts =
-        |it: &&Conflict| rank(&it.other) < rank(machine) && (!has_guest || it.is_by_name(machine));
-    let conflict = conflicts.iter().find(counts)?;
+    let mut counting = conflicts.iter();
+    let conflict = counting.find(|it| !has_guest || it.is_by_name(machine))?;
     let whose = if conflict.is_in_namespace_of(machine) {
         "of one of them "
     } else {
@@ -130,21 +172,17 @@ struct Card {
     nic: String,
     network: Option<String>,
     mac: Mac,
-    namespace: String,
     backend: Backend,
 }
 
 impl Card {
-    fn segment(&self, segments: &dyn Segments) -> Option<Segment> {
-        let network = self.network.as_deref();
-        let row = |name: &str| segments.network(&self.namespace, name);
-        Segment::of(&self.namespace, network, self.backend, row)
-    }
-
-    fn meets(&self, other: &Self, segments: &dyn Segments) -> bool {
-        let both = self.segment(segments).zip(other.segment(segments));
-        let hosts = segments.hosts();
-        both.is_some_and(|(own, other)| own.meets(&other, hosts.iter().map(Vec::as_slice)))
+    fn segment(
+        &self,
+        namespace: &str,
+        row: impl Fn(&str, &str) -> Option<NetworkRow>,
+    ) -> Option<Segment> {
+        let row = |name: &str| row(namespace, name);
+        Segment::of(namespace, self.network.as_deref(), self.backend, row)
     }
 }
 
@@ -157,7 +195,6 @@ fn cards(machine: &Machine, cluster: &str) -> Vec<Card> {
             nic: nic.name.clone(),
             network: nic.network_name.clone(),
             mac: nic.mac_address.unwrap_or_else(|| identity.mac(&nic.name)),
-            namespace: machine.namespace().to_owned(),
             backend: block.backend,
         })
     });
@@ -209,135 +246,4 @@ pub fn is_reachable(address: IpAddr) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_reported_by_card_with_ipv4_first_and_unreachable_ones_only_if_there_are_no_others()
-     {
-        let reported = |cards: &[&[&str]]| {
-            let parsed = |card: &&[&str]| card.iter().map(|it| it.parse().unwrap()).collect();
-            let ReportedAddresses { cards, guest } =
-                ReportedAddresses::of(cards.iter().map(parsed));
-            (cards.concat(), guest)
-        };
-        let (cards, guest) = reported(&[
-            &["fe80::1", "2001:db8::1", "203.0.113.5", "203.0.113.5"],
-            &["169.254.0.1", "203.0.113.10", "203.0.113.9", "203.0.113.5"],
-        ]);
-        assert_eq!(
-            guest,
-            ["203.0.113.5", "2001:db8::1", "203.0.113.9", "203.0.113.10"]
-        );
-        let all = [
-            "203.0.113.5",
-            "2001:db8::1",
-            "fe80::1",
-            "203.0.113.5",
-            "203.0.113.9",
-            "203.0.113.10",
-            "169.254.0.1",
-        ];
-        assert_eq!(cards, all);
-        let (_, guest) = reported(&[&["fe80::1", "::1", "127.0.0.1"]]);
-        assert_eq!(guest, ["127.0.0.1", "::1", "fe80::1"]);
-        assert_eq!(ReportedAddresses::of([]), ReportedAddresses::default());
-    }
-
-    use crate::fixtures::{block, machine, nic};
-
-    /// NetworkConfigurations of any namespace whose name is their bridge, or `of-` and the definition that they name.
-    struct NamedAsBridge;
-
-    impl Segments for NamedAsBridge {
-        fn network(&self, _: &str, name: &str) -> Option<NetworkRow> {
-            if let Some(definition) = name.strip_prefix("of-") {
-                return Some(NetworkRow {
-                    definition: Some(definition.into()),
-                    ..NetworkRow::default()
-                });
-            }
-            Some(NetworkRow {
-                bridge: Some(name.trim_end_matches('-').to_owned()),
-                ..NetworkRow::default()
-            })
-        }
-
-        fn hosts(&self) -> Vec<Vec<HostNetwork>> {
-            vec![]
-        }
-    }
-
-    /// A Machine with the same address as all others, on this network.
-    fn on(namespace: &str, name: &str, backend: Backend, network: Option<&str>) -> Machine {
-        let mut block = block();
-        block.backend = backend;
-        block.networks = vec![nic("eth0", network)];
-        block.networks[0].mac_address = Some(Mac::new([2, 0, 0, 0, 0, 1]));
-        let mut machine = machine(block);
-        machine.metadata.namespace = Some(namespace.into());
-        machine.metadata.name = Some(name.into());
-        machine
-    }
-
-    /// The fault of `machine` beside an older one; all are of one time, so the order of names decides.
-    fn fault(machine: &Machine, older: Machine, has_guest: bool) -> Option<Fault> {
-        let conflicts = conflicts(machine, "cluster", &[Arc::new(older)], &NamedAsBridge);
-        address_conflict(machine, &conflicts, has_guest)
-    }
-
-    fn failed(message: &str) -> Fault {
-        Fault::new("NetworkFailed", message)
-    }
-
-    #[test]
-    fn an_address_conflicts_on_the_same_segment_whatever_its_name_and_namespace() {
-        use Backend::{Kubevirt, Libvirt};
-        let web = on("prod", "web", Kubevirt, Some("br0"));
-        let conflicts = |other: Machine| fault(&web, other, false).is_some();
-        assert!(conflicts(on("prod", "db", Kubevirt, Some("br0"))));
-        assert!(conflicts(on("prod", "db", Kubevirt, Some("br0-"))));
-        assert!(conflicts(on("dev", "db", Libvirt, Some("br0"))));
-        assert!(!conflicts(on("prod", "db", Kubevirt, Some("br1"))));
-        assert!(!conflicts(on("prod", "db", Kubevirt, None)));
-        // The definition 'br0' is that of the NetworkConfiguration of this name.
-        let named = on("prod", "db", Kubevirt, Some("of-br0"));
-        assert!(conflicts(named.clone()));
-        assert!(fault(&named, on("prod", "app", Kubevirt, Some("br0")), false).is_some());
-        assert!(!conflicts(on("prod", "db", Kubevirt, Some("of-br1"))));
-        let default = on("prod", "web", Libvirt, None);
-        let other = |backend| on("dev", "db", backend, None);
-        assert!(fault(&default, other(Libvirt), false).is_some());
-        assert!(fault(&default, other(Kubevirt), false).is_none());
-    }
-
-    #[test]
-    fn a_machine_of_another_namespace_is_not_named() {
-        let web = on("prod", "web", Backend::Kubevirt, Some("br0"));
-        let older = on("dev", "db", Backend::Kubevirt, Some("br0-"));
-        assert_eq!(
-            fault(&web, older, false),
-            Some(failed(
-                "network card 'eth0' has the address 02:00:00:00:00:01, and so has an older Machine of another namespace on the same network segment: change macAddress in spec.networks; the Machine continues automatically then"
-            ))
-        );
-        let older = on("prod", "db", Backend::Kubevirt, Some("br0-"));
-        assert_eq!(
-            fault(&web, older, false),
-            Some(failed(
-                "network card 'eth0' has the address 02:00:00:00:00:01, and so has the older Machine 'db' on NetworkConfiguration 'br0-', which is the same network segment: change macAddress of one of them in spec.networks; the Machine continues automatically then"
-            ))
-        );
-    }
-
-    #[test]
-    fn a_guest_of_an_earlier_release_keeps_what_that_release_accepted() {
-        let web = on("prod", "web", Backend::Kubevirt, Some("br0"));
-        let elsewhere = on("dev", "db", Backend::Kubevirt, Some("br0"));
-        assert_eq!(fault(&web, elsewhere, true), None);
-        let renamed = on("prod", "db", Backend::Kubevirt, Some("br0-"));
-        assert_eq!(fault(&web, renamed, true), None);
-        let by_name = on("prod", "db", Backend::Kubevirt, Some("br0"));
-        assert!(fault(&web, by_name, true).is_some());
-    }
-}
+mod tests;

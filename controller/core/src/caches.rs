@@ -138,7 +138,7 @@ impl Caches {
         machine
     }
 
-    /// Other Machines that have an address of this one on the same segment. `hosts` returns the networks that each
+    /// Older Machines that have an address of this one on the same segment. `hosts` returns the networks that each
     /// LibvirtHost offers.
     pub fn conflicts(
         &self,
@@ -146,19 +146,9 @@ impl Caches {
         cluster: &str,
         hosts: &dyn Fn() -> Vec<Vec<HostNetwork>>,
     ) -> Vec<Conflict> {
-        let sharing = self.address_index.sharing_address(machine, cluster);
-        let others = sharing.iter().filter_map(|key| {
-            let other = self.machines.get(key)?;
-            Some(Arc::new(other.decompress()))
-        });
-        let others: Vec<_> = others.collect();
-        let networks = &self.networks;
-        conflicts(
-            machine,
-            cluster,
-            &others,
-            &NetworksOfHosts { networks, hosts },
-        )
+        let (networks, others) = (&self.networks, (&self.address_index, &self.machines));
+        let segments = NetworksOfHosts { networks, hosts };
+        conflicts(machine, cluster, others, &segments)
     }
 
     /// The MachineImages that disks and CD-ROM drives of a Machine name and that have another source now, by name.
@@ -208,8 +198,7 @@ struct NetworksOfHosts<'a> {
 
 impl Segments for NetworksOfHosts<'_> {
     fn network(&self, namespace: &str, name: &str) -> Option<NetworkRow> {
-        let network = self.networks.get(namespace, name)?;
-        Some(network.spec.clone().into())
+        Some(self.networks.get(namespace, name)?.segment_row())
     }
 
     fn hosts(&self) -> Vec<Vec<HostNetwork>> {
@@ -227,4 +216,51 @@ pub fn machines_where(
         .iter()
         .map(|machine| ObjectRef::from_obj(&**machine))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use common::mac::Mac;
+    use kube::runtime::reflector;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixtures::{block, machine, nic};
+
+    /// A Machine with the same address as all others, on this network.
+    fn on(name: &str, network: &str) -> Machine {
+        let mut block = block();
+        block.networks = vec![nic("eth0", Some(network))];
+        block.networks[0].mac_address = Some(Mac::new([2, 0, 0, 0, 0, 1]));
+        let mut machine = machine(block);
+        machine.metadata.name = Some(name.into());
+        machine
+    }
+
+    #[test]
+    fn conflicts_are_found_without_decompressing_another_machine() {
+        let (store, mut writer) = reflector::store();
+        let caches = Caches::new(store);
+        for (name, network) in [("app", "lan"), ("db", "wan"), ("vm", "lan")] {
+            let other = CachedMachine::from(on(name, network));
+            let index = &caches.address_index;
+            index.apply(&Event::Apply(other.clone()), "cluster");
+            writer.apply_watcher_event(&Event::Apply(other.never_decompressed()));
+        }
+        for name in ["lan", "wan"] {
+            let network = json!({
+                "metadata": {"namespace": "default", "name": name}, "spec": {"bridge": name},
+            });
+            let network = serde_json::from_value(network).unwrap();
+            caches.networks.apply(Event::Apply(network), |_| {});
+        }
+        let found = |network: &str| {
+            let conflicts = caches.conflicts(&on("web", network), "cluster", &|| vec![]);
+            let others = conflicts.iter().map(|it| it.other.name().to_owned());
+            others.collect::<Vec<_>>()
+        };
+        assert_eq!(found("lan"), ["app"]);
+        assert_eq!(found("wan"), ["db"]);
+        assert_eq!(found("absent"), [""; 0]);
+    }
 }

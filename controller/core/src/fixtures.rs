@@ -8,24 +8,22 @@ use common::api::choice::{
     AccessMode, Backend, DiskBus, FirmwareType, MachineType, NicModel, PowerState, ReclaimPolicy,
     VolumeMode,
 };
-use common::api::libvirt_host::HostNetwork;
 use common::api::normalized::{
     BLOCK_VERSION, ExistingDisk, Firmware, Normalized, NormalizedCpu, NormalizedDisk,
     NormalizedFeatures, NormalizedMemory, NormalizedNetwork,
 };
 use common::api::status::{Condition, MachineStatus};
-use common::catalog::NetworkRow;
 use common::names;
 use common::quantity::Bytes;
 use common::render::CloudInitPlan;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-
+use kube::runtime::reflector;
 use kube::runtime::watcher::Event;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::addresses::{self, Conflict, Segments};
+use crate::addresses::Conflict;
 use crate::cache::compressed::Compressed;
 use crate::caches::Caches;
 use crate::held_addresses::Addresses;
@@ -195,6 +193,17 @@ pub fn set_secret_version(caches: &Caches, namespace: &str, name: &str, version:
         .change(|versions| versions.extend([entry]));
 }
 
+/// Caches with these Machines.
+pub fn caches(machines: &[Machine], cluster: &str) -> Caches {
+    let (store, mut writer) = reflector::store();
+    let caches = Caches::new(store);
+    for machine in machines {
+        let event = Event::Apply(CachedMachine::from(machine.clone()));
+        caches.apply(&event, &mut writer, cluster);
+    }
+    caches
+}
+
 /// The conflicts of a Machine with others, as far as these NetworkConfigurations of its namespace are known.
 pub fn conflicts(
     machine: &Machine,
@@ -202,22 +211,14 @@ pub fn conflicts(
     others: &[Machine],
     networks: &BTreeMap<String, Arc<Network>>,
 ) -> Vec<Conflict> {
-    struct Known<'a>(&'a str, &'a BTreeMap<String, Arc<Network>>);
-
-    impl Segments for Known<'_> {
-        fn network(&self, namespace: &str, name: &str) -> Option<NetworkRow> {
-            let network = self.1.get(name).filter(|_| namespace == self.0)?;
-            Some(network.spec.clone().into())
-        }
-
-        fn hosts(&self) -> Vec<Vec<HostNetwork>> {
-            vec![]
-        }
+    let caches = caches(others, cluster);
+    for (name, network) in networks {
+        let mut network = Network::clone(network);
+        network.metadata.namespace = Some(machine.namespace().to_owned());
+        network.metadata.name = Some(name.clone());
+        caches.networks.apply(Event::Apply(network), |_| {});
     }
-
-    let others: Vec<_> = others.iter().cloned().map(Arc::new).collect();
-    let known = Known(machine.namespace(), networks);
-    addresses::conflicts(machine, cluster, &others, &known)
+    caches.conflicts(machine, cluster, &|| vec![])
 }
 
 /// A status with the condition `Ready` only.

@@ -12,6 +12,7 @@ mod pruning;
 use common::api::machine_image::{MachineImageSpec, MachineImageStatus};
 use common::api::network::{NetworkConfigurationSpec, NetworkConfigurationStatus};
 use common::api::template::MachineTemplateSpec;
+use common::catalog::NetworkRow;
 use common::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
@@ -254,6 +255,18 @@ resource!(
     "networkconfigurations",
     NamespaceResourceScope
 );
+
+impl Network {
+    /// What its segment depends on. The ranges of its addresses, of which there may be hundreds, are not parsed for that.
+    pub fn segment_row(&self) -> NetworkRow {
+        NetworkRow {
+            bridge: self.spec.bridge.clone(),
+            vlan: self.spec.vlan,
+            definition: self.spec.network_attachment_definition.clone(),
+            ipam: None,
+        }
+    }
+}
 
 impl Cacheable for Network {
     type Summary = ();

@@ -121,6 +121,17 @@ impl<T: Serialize + DeserializeOwned> Compressed<T> {
 }
 
 #[cfg(test)]
+impl<T> Compressed<T> {
+    /// A value that panics when it is decompressed.
+    pub(crate) fn unreadable() -> Self {
+        Self {
+            compressed: Box::default(),
+            value: PhantomData,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 

@@ -187,6 +187,15 @@ impl CachedMachine {
         self.machine.decompress()
     }
 
+    /// The same, and it panics when it is decompressed.
+    #[cfg(test)]
+    pub(crate) fn never_decompressed(self) -> Self {
+        Self {
+            machine: Compressed::unreadable(),
+            ..self
+        }
+    }
+
     /// The backend that runs the Machine, or will.
     pub fn backend(&self) -> Backend {
         match self.binding {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use common::address::Family;
 use common::api::normalized::NormalizedNetwork;
-use common::catalog::{Ipam, NetworkRow, Segment};
+use common::catalog::{Ipam, Segment};
 use common::render::{CardAddress, CardConfig};
 
 use crate::machine::Machine;
@@ -83,13 +83,13 @@ pub(super) fn needs(
     let need = |card: &NormalizedNetwork| {
         let name = card.network_name.as_deref()?;
         let found = network(name)?;
-        let row = |name: &str| Some(NetworkRow::from(network(name)?.spec.clone()));
+        let row = |name: &str| Some(network(name)?.segment_row());
         let segment = Segment::of(machine.namespace(), Some(name), block.backend, row)?;
         Some(Need {
             card: card.name.clone(),
             network: name.to_owned(),
             segment: segment.text()?,
-            ipam: NetworkRow::from(found.spec.clone()).ipam,
+            ipam: found.spec.ipam.as_ref().map(|it| Arc::new(Ipam::from(it))),
             given: card.ip_addresses.clone(),
             mtu: found.spec.mtu,
         })
