@@ -317,6 +317,17 @@ impl AddressRange {
         })
     }
 
+    /// Both as one range, if they overlap or one follows the other.
+    pub fn joined(self, other: Self) -> Option<Self> {
+        let follows =
+            |one: Self, other: Self| number(other.first) <= number(one.last).saturating_add(1);
+        let is_one_family = self.family() == other.family();
+        (is_one_family && follows(self, other) && follows(other, self)).then(|| Self {
+            first: self.first.min(other.first),
+            last: self.last.max(other.last),
+        })
+    }
+
     /// Number of addresses. The 2^128 of all IPv6 addresses would be one less: no subnet has them.
     pub fn len(self) -> u128 {
         (number(self.last) - number(self.first)).saturating_add(1)

@@ -1,12 +1,15 @@
 //! The addresses of a network segment: what a NetworkConfiguration says about them, parsed, and the choice of a free
 //! one.
 
+mod ranges;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
 use sha2::{Digest as _, Sha256};
 
+use self::ranges::Ranges;
 use crate::address::{AddressRange, Cidr, Family};
 use crate::api::network;
 
@@ -110,10 +113,21 @@ impl Ipam {
         ranges.fold(0, |sum, range| sum.saturating_add(range.len()))
     }
 
-    /// Whether an address can be allocated, and not only given.
-    pub fn allocates(&self, address: IpAddr) -> bool {
-        let mut ranges = self.ranges(Family::of(address)).into_iter();
-        ranges.any(|range| range.contains(address))
+    /// How many of these addresses can be allocated, and not only given.
+    pub fn in_ranges(&self, family: Family, addresses: &BTreeSet<IpAddr>) -> usize {
+        Ranges::new(self.ranges(family)).count(addresses)
+    }
+
+    /// How many of these addresses are in a subnet.
+    pub fn in_subnets(&self, addresses: &BTreeSet<IpAddr>) -> usize {
+        let subnets = self.subnets.iter().map(|subnet| subnet.cidr.all());
+        Ranges::new(subnets.collect()).count(addresses)
+    }
+
+    /// Whether no address of this family is free. `taken`: of this segment.
+    pub fn is_full(&self, family: Family, taken: &BTreeSet<IpAddr>) -> bool {
+        let ranges = Ranges::new(self.ranges(family));
+        ranges.are_within(taken, &self.reserved())
     }
 
     /// A free address of this family. `seed` decides where the search starts, so that Machines that are created at the
@@ -124,48 +138,36 @@ impl Ipam {
         seed: &str,
         taken: &BTreeSet<IpAddr>,
     ) -> Result<IpAddr, Exhausted> {
-        let ranges = self.ranges(family);
-        let total = ranges
-            .iter()
-            .fold(0_u128, |sum, range| sum.saturating_add(range.len()));
-        let is_candidate = |address: &&IpAddr| ranges.iter().any(|range| range.contains(**address));
-        let taken_here = taken.iter().filter(is_candidate).count();
+        let ranges = Ranges::new(self.ranges(family));
+        let reserved = self.reserved();
+        let total = ranges.total();
         let exhausted = Exhausted { family, total };
-        if total == 0 {
+        if ranges.are_within(taken, &reserved) {
             return Err(exhausted);
         }
         let start = position(seed) % total;
         // Of one address more than are taken, one is free.
-        let tries = u128::try_from(taken_here)
+        let tries = u128::try_from(ranges.count(taken))
             .unwrap_or(u128::MAX)
             .saturating_add(1)
             .min(total);
         let candidates = (0..tries).filter_map(|offset| {
             // A sum beyond 2^128 needs ranges that no subnet has.
             let at = start.checked_add(offset).map_or(0, |at| at % total);
-            nth(&ranges, at)
+            ranges.nth(at)
         });
-        let mut free =
-            candidates.filter(|address| !taken.contains(address) && !self.is_reserved(*address));
-        free.next()
-            .or_else(|| self.first_free(&ranges, taken))
-            .ok_or(exhausted)
+        let is_free = |address: &IpAddr| !taken.contains(address) && !reserved.contains(address);
+        // Gateways and name servers are few, so they are not counted above; the second search finds what remains beside
+        // them.
+        let further = taken.len() + self.subnets.len() + self.dns.len() + 1;
+        let mut free = candidates.chain(ranges.addresses().take(further));
+        free.find(is_free).ok_or(exhausted)
     }
 
-    /// Gateways and name servers are few, so they are not counted in [`free`](Self::free); this finds what remains beside them.
-    fn first_free(&self, ranges: &[AddressRange], taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
-        let tries = taken.len() + self.subnets.len() + self.dns.len() + 1;
-        let all = ranges
-            .iter()
-            .flat_map(|range| (0..range.len()).map_while(|at| range.nth(at)));
-        let mut all = all.take(tries);
-        all.find(|address| !taken.contains(address) && !self.is_reserved(*address))
-    }
-
-    /// Whether the address is that of a gateway or of a name server.
-    fn is_reserved(&self, address: IpAddr) -> bool {
-        let mut subnets = self.subnets.iter();
-        subnets.any(|subnet| subnet.gateway == Some(address)) || self.dns.contains(&address)
+    /// The addresses of gateways and of name servers.
+    fn reserved(&self) -> BTreeSet<IpAddr> {
+        let gateways = self.subnets.iter().filter_map(|subnet| subnet.gateway);
+        gateways.chain(self.dns.iter().copied()).collect()
     }
 }
 
@@ -203,17 +205,6 @@ impl Subnet {
     }
 }
 
-/// The address at a position of several ranges.
-fn nth(ranges: &[AddressRange], mut position: u128) -> Option<IpAddr> {
-    for range in ranges {
-        match position.checked_sub(range.len()) {
-            None => return range.nth(position),
-            Some(rest) => position = rest,
-        }
-    }
-    None
-}
-
 /// A number that is always the same for a seed.
 fn position(seed: &str) -> u128 {
     let mut first = [0; 16];
@@ -225,7 +216,11 @@ fn position(seed: &str) -> u128 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::{btree_set, vec};
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::bounds::{RANGES_MAX, SUBNETS_MAX};
 
     fn ipam(subnets: &[(&str, Option<&str>, &[&str])]) -> Ipam {
         let text = |text: &str| text.to_owned();
@@ -333,5 +328,112 @@ mod tests {
             total: 0,
         };
         assert_eq!(ipam.free(Family::V4, "a", &BTreeSet::new()), Err(exhausted));
+    }
+
+    #[test]
+    fn of_as_many_ranges_as_are_allowed_the_last_free_address_is_found() {
+        // Every second address of each subnet, so that no two ranges can be joined.
+        let address = |subnet: usize, range: usize| format!("10.{subnet}.0.{}", 2 * range + 1);
+        let subnets = (0..SUBNETS_MAX).map(|subnet| network::Subnet {
+            cidr: Some(format!("10.{subnet}.0.0/24")),
+            gateway: None,
+            ranges: Some(
+                (0..RANGES_MAX)
+                    .map(|range| address(subnet, range))
+                    .collect(),
+            ),
+        });
+        let ipam = Ipam::from(&network::Ipam {
+            subnets: Some(subnets.collect()),
+            ..network::Ipam::default()
+        });
+        let all = (0..SUBNETS_MAX).flat_map(|it| (0..RANGES_MAX).map(move |range| (it, range)));
+        let all = all.map(|(subnet, range)| address(subnet, range).parse().unwrap());
+        let mut taken: BTreeSet<IpAddr> = all.collect();
+        assert_eq!(ipam.in_ranges(Family::V4, &taken), 512);
+        assert!(ipam.is_full(Family::V4, &taken));
+        assert!(ipam.free(Family::V4, "uid", &taken).is_err());
+        let last = address(7, 9).parse().unwrap();
+        taken.remove(&last);
+        assert!(!ipam.is_full(Family::V4, &taken));
+        assert_eq!(ipam.free(Family::V4, "uid", &taken), Ok(last));
+    }
+
+    /// [`Ipam::free`] as a walk of all ranges for each address.
+    fn plain_free(
+        ipam: &Ipam,
+        family: Family,
+        seed: &str,
+        taken: &BTreeSet<IpAddr>,
+    ) -> Option<IpAddr> {
+        let ranges = ipam.ranges(family);
+        let all = ranges
+            .iter()
+            .flat_map(|range| (0..range.len()).filter_map(|at| range.nth(at)));
+        let all: Vec<_> = all.collect();
+        let is_taken_here = |it: &&IpAddr| ranges.iter().any(|range| range.contains(**it));
+        let tries = all
+            .len()
+            .min(taken.iter().filter(is_taken_here).count() + 1);
+        let start = position(seed).checked_rem(u128::try_from(all.len()).unwrap())?;
+        let start = usize::try_from(start).unwrap();
+        let from_start = all[start..].iter().chain(&all[..start]).take(tries);
+        let from_first = all
+            .iter()
+            .take(taken.len() + ipam.subnets.len() + ipam.dns.len() + 1);
+        let is_reserved = |it: IpAddr| {
+            let mut subnets = ipam.subnets.iter();
+            subnets.any(|subnet| subnet.gateway == Some(it)) || ipam.dns.contains(&it)
+        };
+        let mut free = from_start.chain(from_first);
+        free.find(|it| !taken.contains(it) && !is_reserved(**it))
+            .copied()
+    }
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, last / 16, last % 16])
+    }
+
+    /// A subnet of 16 addresses with a gateway and ranges, which may overlap.
+    fn subnet(at: u8) -> impl Strategy<Value = Subnet> {
+        let ranges = vec((0..16_u8, 0..16_u8), 0..4);
+        (ranges, proptest::option::of(0..16_u8)).prop_map(move |(ranges, gateway)| Subnet {
+            cidr: format!("10.0.{at}.0/28").parse().unwrap(),
+            gateway: gateway.map(|last| address(at * 16 + last)),
+            ranges: ranges
+                .into_iter()
+                .map(|(a, b)| {
+                    let [first, last] = [a.min(b), a.max(b)].map(|it| address(at * 16 + it));
+                    format!("{first}-{last}").parse().unwrap()
+                })
+                .collect(),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_search_finds_what_a_walk_of_all_ranges_finds(
+            subnets in (subnet(0), subnet(1), subnet(2)),
+            dns in vec(0..48_u8, 0..3),
+            free in btree_set(0..48_u8, 0..12),
+            seed in "[a-z]{0,3}",
+        ) {
+            let ipam = Ipam {
+                subnets: [subnets.2, subnets.0, subnets.1].into(),
+                dns: dns.into_iter().map(address).collect(),
+                ..Ipam::default()
+            };
+            let taken = (0..48).filter(|last| !free.contains(last)).map(address);
+            let mut taken: BTreeSet<_> = taken.collect();
+            // Until none is free.
+            loop {
+                let plain = plain_free(&ipam, Family::V4, &seed, &taken);
+                prop_assert_eq!(ipam.free(Family::V4, &seed, &taken).ok(), plain);
+                match plain {
+                    Some(address) => taken.insert(address),
+                    None => break,
+                };
+            }
+        }
     }
 }

@@ -382,14 +382,10 @@ impl Acquisition<'_> {
 fn exhausted(need: &Need, family: Family, taken: &BTreeSet<IpAddr>) -> AddressFault {
     let ipam = need.ipam.as_deref();
     let total = ipam.map_or(0, |ipam| ipam.size_of(family));
-    let used = taken.iter().filter(|address| {
-        Family::of(**address) == family && ipam.is_some_and(|ipam| ipam.allocates(**address))
-    });
+    let used = ipam.map_or(0, |ipam| ipam.in_ranges(family, taken));
     let message = format!(
-        "network card '{}' gets no {family} address: {} of the {total} that NetworkConfiguration '{}' allocates are in use, and the rest are gateways: add a subnet or a range to its spec.ipam, or delete Machines; the Machine continues automatically then",
-        need.card,
-        used.count(),
-        need.network
+        "network card '{}' gets no {family} address: {used} of the {total} that NetworkConfiguration '{}' allocates are in use, and the rest are gateways: add a subnet or a range to its spec.ipam, or delete Machines; the Machine continues automatically then",
+        need.card, need.network
     );
     AddressFault {
         fault: Fault::new("AddressesExhausted", message),

@@ -1,5 +1,6 @@
 //! The status of NetworkConfigurations: who uses them, and how many addresses are left.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -9,7 +10,7 @@ use common::address::Family;
 use common::api::choice::Backend;
 use common::api::network::NetworkConfigurationStatus;
 use common::api::status::Condition;
-use common::catalog::{Ipam, NetworkRow, Segment};
+use common::catalog::{Ipam, Segment};
 use common::names;
 use common::render::kubevirt::attachment_name;
 use kube::api::{Patch, PatchParams};
@@ -48,6 +49,8 @@ pub async fn publish(
         let users = users(&caches);
         let locked = locked(&caches);
         for network in networks {
+            // Passes run in the same task, and there may be thousands of networks.
+            tokio::task::yield_now().await;
             let key = (network.namespace().to_owned(), network.name().to_owned());
             let machines = users.get(&key).copied().unwrap_or_default();
             let now = Now(OffsetDateTime::now_utc());
@@ -83,8 +86,8 @@ fn users(caches: &Caches) -> BTreeMap<(String, String), u32> {
 }
 
 /// Addresses with a lock, by segment.
-fn locked(caches: &Caches) -> HashMap<Box<str>, Vec<IpAddr>> {
-    let mut locked: HashMap<Box<str>, Vec<IpAddr>> = HashMap::new();
+fn locked(caches: &Caches) -> HashMap<Box<str>, BTreeSet<IpAddr>> {
+    let mut locked: HashMap<Box<str>, BTreeSet<IpAddr>> = HashMap::new();
     caches.addresses.for_each_summary(|_, lock| {
         let of_segment = locked.entry(lock.segment.clone()).or_default();
         of_segment.extend(lock.address);
@@ -96,16 +99,12 @@ fn status(
     network: &Network,
     machines: u32,
     caches: &Caches,
-    locked: &HashMap<Box<str>, Vec<IpAddr>>,
+    locked: &HashMap<Box<str>, BTreeSet<IpAddr>>,
     attachments: &dyn Attachments,
     now: Now,
 ) -> NetworkConfigurationStatus {
     let namespace = network.namespace();
-    let row = |name: &str| {
-        Some(NetworkRow::from(
-            caches.networks.get(namespace, name)?.spec.clone(),
-        ))
-    };
+    let row = |name: &str| Some(caches.networks.get(namespace, name)?.segment_row());
     // With a bridge and a definition, the two backends are on segments of their own.
     let segments = [Backend::Kubevirt, Backend::Libvirt]
         .into_iter()
@@ -114,8 +113,7 @@ fn status(
     let held = segments
         .iter()
         .filter_map(|segment| locked.get(segment.as_str()));
-    let held: Vec<_> = held.flatten().copied().collect();
-    let held = held.as_slice();
+    let held: Vec<_> = held.collect();
     let mut status = NetworkConfigurationStatus {
         machines: Some(machines),
         ..NetworkConfigurationStatus::default()
@@ -160,10 +158,8 @@ fn status(
     }
     if let Some(ipam) = &network.spec.ipam {
         let ipam = Ipam::from(ipam);
-        let in_subnets = held.iter().filter(|it| ipam.subnet(**it).is_some());
-        let used = u32::try_from(in_subnets.count()).unwrap_or(u32::MAX);
-        let full = full(&ipam, held);
-        match full {
+        let used: usize = held.iter().map(|held| ipam.in_subnets(held)).sum();
+        match full(&ipam, &held) {
             None => set(
                 "AddressesAvailable",
                 true,
@@ -179,17 +175,20 @@ fn status(
                 ),
             ),
         }
-        status.addresses_in_use = Some(used);
+        status.addresses_in_use = Some(u32::try_from(used).unwrap_or(u32::MAX));
         status.addresses_total = Some(i64::try_from(ipam.size()).unwrap_or(i64::MAX));
     }
     status
 }
 
-/// A family of which no address is free.
-fn full(ipam: &Ipam, held: &[IpAddr]) -> Option<Family> {
-    let taken = held.iter().copied().collect();
+/// A family of which no address is free. `held`: the addresses with a lock of each segment.
+fn full(ipam: &Ipam, held: &[&BTreeSet<IpAddr>]) -> Option<Family> {
+    let taken = match held {
+        [one] => Cow::Borrowed(*one),
+        several => Cow::Owned(several.iter().copied().flatten().copied().collect()),
+    };
     let mut families = ipam.families();
-    families.find(|family| ipam.free(*family, "", &taken).is_err())
+    families.find(|family| ipam.is_full(*family, &taken))
 }
 
 async fn write(
@@ -210,5 +209,59 @@ async fn write(
     match api.write(call).await {
         Err(error) if !error.is_not_found() => Err(error),
         Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use hyper::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use kube::runtime::reflector;
+    use kube::runtime::watcher::Event;
+
+    use super::*;
+    use crate::lease::LeaseGuard;
+
+    /// Multus is not installed. Counts the networks that were looked at.
+    #[derive(Default)]
+    struct Counted(AtomicUsize);
+
+    impl Attachments for Counted {
+        fn exists(&self, _: &str, _: &str) -> Option<bool> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            None
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn passes_continue_between_two_networks() {
+        let caches = Caches::new(reflector::store().0);
+        caches.machines_listed.send_replace(true);
+        caches.networks.apply(Event::Init, |_| {});
+        for index in 0..10 {
+            // Its status is written already.
+            let network = json!({
+                "metadata": {"namespace": "default", "name": format!("n{index}"), "uid": "u"},
+                "status": {"machines": 0},
+            });
+            let network = serde_json::from_value(network).unwrap();
+            caches.networks.apply(Event::InitApply(network), |_| {});
+        }
+        caches.networks.apply(Event::InitDone, |_| {});
+        caches.addresses.apply(Event::Init, |_| {});
+        caches.addresses.apply(Event::InitDone, |_| {});
+        let attachments = Arc::new(Counted::default());
+        let service = tower::service_fn(|_: Request<Body>| async {
+            Ok::<_, kube::Error>(Response::new(Body::empty()))
+        });
+        let api = GuardedClient::new(Client::new(service, "default"), LeaseGuard::Always);
+        let mut publish = std::pin::pin!(publish(caches, attachments.clone(), api));
+        for looked_at in 0..10 {
+            assert!(futures::poll!(publish.as_mut()).is_pending());
+            assert_eq!(attachments.0.load(Ordering::Relaxed), looked_at);
+        }
     }
 }
