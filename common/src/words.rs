@@ -8,11 +8,16 @@ use crate::userinfo::without_password;
 pub(crate) const VALUE_SHOWN_MAX: usize = 64;
 /// Most names in a message; a catalog can contain thousands.
 const NAMES_SHOWN_MAX: usize = 10;
+/// Most names that a value is compared with. Comparing two of 64 characters takes some 8 µs, and each of the 32 cards of a
+/// Machine may name a NetworkConfiguration that does not exist: with these many names such a review takes some 70 ms. Of
+/// more names none is suggested: if the first so many were compared, the one that is meant could be among the rest, and
+/// the suggestion would be wrong.
+const NAMES_COMPARED_MAX: usize = 256;
 
 /// `text` in at most `max` characters.
 pub(crate) fn cut(text: &str, max: usize) -> String {
     // A text has at least as many bytes as characters, so a short one need not be counted.
-    if text.len() <= max || text.chars().count() <= max {
+    if text.len() <= max || text.chars().nth(max).is_none() {
         return text.to_owned();
     }
     let shown = text.chars().take(max.saturating_sub(1));
@@ -82,22 +87,32 @@ pub(crate) fn counted(count: impl Display, noun: &str) -> String {
     format!("{count} {noun}{plural}")
 }
 
-/// The edit distance of two texts, whatever their case. Of a long text only the part that messages show is compared: the
+/// A text as it is compared with others: whatever its case, and of a long one only the part that messages show, because the
 /// distance costs the product of both lengths.
-fn distance(one: &str, other: &str) -> usize {
-    let [one, other] = [one, other].map(|text| cut(text, VALUE_SHOWN_MAX).to_lowercase());
-    strsim::osa_distance(&one, &other)
+fn compared(text: &str) -> String {
+    cut(text, VALUE_SHOWN_MAX).to_lowercase()
 }
 
-/// As [`name_list`], with the names that are nearest to a value first.
+/// The edit distance of a [`compared`] text and a name.
+fn distance(compared_text: &str, name: &str) -> usize {
+    strsim::osa_distance(compared_text, &compared(name))
+}
+
+/// As [`name_list`], with the names that are nearest to a value first. More than [`NAMES_COMPARED_MAX`] are in
+/// alphabetical order.
 pub(crate) fn nearest_first(value: &str, mut names: Vec<String>) -> String {
-    names.sort_by_cached_key(|name| (distance(value, name), name.clone()));
+    names.sort();
     names.dedup();
+    if names.len() <= NAMES_COMPARED_MAX {
+        let value = compared(value);
+        names.sort_by_cached_key(|name| distance(&value, name));
+    }
     listed(names)
 }
 
 /// The name that the user most likely meant: the one with the smallest edit distance, which must be at most
-/// a third of its length. Of equally near names, the first in alphabetical order.
+/// a third of its length. Of equally near names, the first in alphabetical order. None, if more than
+/// [`NAMES_COMPARED_MAX`] are of such a length.
 pub(crate) fn nearest<'a>(
     wrong: &str,
     names: impl IntoIterator<Item = &'a str>,
@@ -107,10 +122,17 @@ pub(crate) fn nearest<'a>(
     let near = |name: &&str, distance: usize| {
         distance * 3 <= name.chars().count().clamp(3, VALUE_SHOWN_MAX)
     };
-    names
+    let candidates = names
         .into_iter()
-        .filter(|name| near(name, length.abs_diff(name.chars().count())))
-        .map(|name| (distance(wrong, name), name))
+        .filter(|name| near(name, length.abs_diff(name.chars().count())));
+    let candidates: Vec<_> = candidates.take(NAMES_COMPARED_MAX + 1).collect();
+    if candidates.len() > NAMES_COMPARED_MAX {
+        return None;
+    }
+    let wrong = compared(wrong);
+    candidates
+        .into_iter()
+        .map(|name| (distance(&wrong, name), name))
         .filter(|(distance, name)| near(name, *distance))
         .min()
         .map(|(_, name)| name)
@@ -150,6 +172,34 @@ mod tests {
         let other = "b".repeat(300_001);
         assert!(nearest(&wrong, [&*other]).is_none());
         assert!(nearest_first(&wrong, vec![other, name]).starts_with('a'));
+    }
+
+    #[test]
+    fn a_value_is_compared_with_a_bounded_number_of_names() {
+        let name = |index: usize| format!("{}-{index:05}", "a".repeat(58));
+        let wrong = name(99_999);
+        let names: Vec<_> = (0..10_000).map(name).collect();
+        let read = std::cell::Cell::new(0);
+        let of = |count: usize| {
+            let names = names.iter().map(String::as_str).take(count);
+            nearest(&wrong, names.inspect(|_| read.set(read.get() + 1)))
+        };
+        assert_eq!(of(10_000), None);
+        assert_eq!(read.take(), NAMES_COMPARED_MAX + 1);
+        assert_eq!(of(NAMES_COMPARED_MAX), Some(&*names[99]));
+        // Names of another length are not compared, so they do not count.
+        let others = (0..10_000).map(|index| index.to_string());
+        let others: Vec<_> = others.chain([names[0].clone()]).collect();
+        let others = others.iter().map(String::as_str);
+        assert_eq!(nearest(&wrong, others), Some(&*names[0]));
+
+        let shown = |count: usize| nearest_first(&names[120], names[..count].to_vec());
+        assert!(shown(10_000).starts_with(&format!("{}, {}", names[0], names[1])));
+        let few = shown(NAMES_COMPARED_MAX);
+        assert!(
+            few.starts_with(&format!("{}, {}", names[120], names[20])),
+            "{few}"
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A reference that has not changed since the stored object is not looked up, so that a Machine can be
 //! edited after what it refers to was deleted.
 
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 
 use crate::api::choice::Backend;
@@ -172,10 +173,13 @@ fn restored(pin: &TemplatePin, catalog: &dyn Catalog, findings: &mut Findings) {
     }
 }
 
-/// Rule [`Code::NetworkConfigurationNotFound`], for references that `old` does not have.
+/// Rule [`Code::NetworkConfigurationNotFound`], for references that `old` does not have. A namespace may have thousands of
+/// NetworkConfigurations: they are read once, and compared once with each name.
 fn networks(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
     let (namespace, catalog) = (lookup.machine.namespace, lookup.catalog);
     let is_stored = |name: &str| lookup.stored.is_some_and(|block| is_on(block, name));
+    let known = LazyCell::new(|| catalog.network_names(namespace));
+    let mut hints = BTreeMap::new();
     for item in &lookup.merged.networks {
         let leaf = network_name(item);
         let Some(name) = leaf.value else {
@@ -185,37 +189,37 @@ fn networks(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mu
         if is_known || !form::is_object_name(name) {
             continue;
         }
-        let known = catalog.network_names(namespace);
-        let nearest = default_network(name, lookup.backend)
-            .unwrap_or_else(|| did_you_mean(name, known.iter().map(String::as_str)));
         findings.miss(Reference::Network(name.to_owned()));
+        let code = Code::NetworkConfigurationNotFound;
+        let hint = hints
+            .entry(name)
+            .or_insert_with(|| network_hint(name, lookup, &known));
         match lookup.settings.missing_networks {
             MissingNetworks::Deny => {
-                let detail = format!(
-                    "{nearest}known NetworkConfigurations: {}",
-                    nearest_first(name, known.clone())
-                );
-                findings.deny(
-                    Violation::new(
-                        leaf.path,
-                        Code::NetworkConfigurationNotFound,
-                        Kind::NotFound,
-                        detail,
-                    )
-                    .text(name),
-                );
+                let fault = Violation::new(leaf.path, code, Kind::NotFound, &**hint);
+                findings.deny(fault.text(name));
             }
             MissingNetworks::Warn => {
                 let text = format!(
-                    "{}: NetworkConfiguration '{name}' does not exist yet; {nearest}",
+                    "{}: NetworkConfiguration '{name}' does not exist yet; {hint}",
                     leaf.path
                 );
-                findings.warn(
-                    Code::NetworkConfigurationNotFound,
-                    text.trim_end_matches([' ', ';']),
-                );
+                findings.warn(code, text.trim_end_matches([' ', ';']));
             }
         }
+    }
+}
+
+/// What to do about a NetworkConfiguration that does not exist.
+fn network_hint(name: &str, lookup: &Lookup<'_>, known: &[String]) -> String {
+    let nearest = default_network(name, lookup.backend)
+        .unwrap_or_else(|| did_you_mean(name, known.iter().map(String::as_str)));
+    match lookup.settings.missing_networks {
+        MissingNetworks::Deny => {
+            let known = nearest_first(name, known.to_vec());
+            format!("{nearest}known NetworkConfigurations: {known}")
+        }
+        MissingNetworks::Warn => nearest,
     }
 }
 

@@ -2,11 +2,12 @@
 //! end.
 
 use common::admission::{ObjectKind, Stage};
+use common::catalog::NetworkRow;
 use common::code::Code;
 use serde_json::{Value, json};
 
 use crate::corpus;
-use crate::harness::{ReviewContext, fields_and_codes, merge_patch, object};
+use crate::harness::{NAMESPACE, ReviewContext, catalog, fields_and_codes, merge_patch, object};
 
 /// Far more items than any list may have.
 const MANY: usize = 30_000;
@@ -112,5 +113,35 @@ fn a_list_that_is_too_long_is_reported_in_an_answer_of_bounded_size() {
                 assert_eq!(is_reported, is_new, "{kind:?}: {list}");
             }
         }
+    }
+}
+
+/// A comparison with each of the names of a large namespace would take seconds.
+#[test]
+fn of_thousands_of_networks_none_is_suggested() {
+    let name = |index: usize| format!("{}-{index:05}", "n".repeat(57));
+    let card =
+        |index: usize| json!({"name": format!("eth{index}"), "networkName": name(90_000 + index)});
+    let cards: Vec<_> = (0..32).map(card).collect();
+    let mut spec = corpus::base(ObjectKind::Machine).clone();
+    merge_patch(&mut spec, &json!({"networks": cards}));
+    let machine = object(ObjectKind::Machine, &json!({}), &spec);
+    for (known, suggested) in [(200, 32), (10_000, 0)] {
+        let mut catalog = catalog("default").clone();
+        let networks = (0..known).map(|index| (name(index), NetworkRow::default()));
+        catalog
+            .networks
+            .insert(NAMESPACE.to_owned(), networks.collect());
+        let context = ReviewContext {
+            catalog: &catalog,
+            ..ReviewContext::of(ObjectKind::Machine, None)
+        };
+        let verdict = context.review(Stage::Mutate, &machine);
+        let warnings = verdict.findings.warnings.iter();
+        let warnings = warnings.filter(|it| it.code == Some(Code::NetworkConfigurationNotFound));
+        let texts: Vec<_> = warnings.map(|warning| &*warning.text).collect();
+        assert_eq!(texts.len(), 32, "{texts:?}");
+        let suggestions = texts.iter().filter(|text| text.contains("did you mean 'n"));
+        assert_eq!(suggestions.count(), suggested, "{texts:?}");
     }
 }
