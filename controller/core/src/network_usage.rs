@@ -58,9 +58,7 @@ impl NamespaceQueue {
 
     /// Adds every namespace that has a network.
     pub fn push_all(&self, networks: &Cache<Network>) {
-        for network in networks.all() {
-            self.push(network.namespace());
-        }
+        networks.for_each_summary(|namespace, ()| self.push(namespace));
     }
 
     /// Waits until there is a namespace, then removes and returns all. For one caller at a time.

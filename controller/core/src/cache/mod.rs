@@ -252,7 +252,17 @@ impl<K: Cacheable> Cache<K> {
             .collect()
     }
 
-    /// All objects, decompressed: only for kinds with few objects.
+    /// Namespaces and names of all objects, in no order. Nothing is decompressed.
+    pub fn names(&self) -> Vec<(String, String)> {
+        let inner = self.read();
+        let keys = inner.content.objects.keys();
+        let names = keys.filter_map(|key| key.split_once('/'));
+        names
+            .map(|(namespace, name)| (namespace.to_owned(), name.to_owned()))
+            .collect()
+    }
+
+    /// All objects, decompressed: only for kinds of which an administrator writes a few.
     pub fn all(&self) -> Vec<K> {
         self.in_namespaces(|_| true)
     }
@@ -358,6 +368,10 @@ mod tests {
         assert_eq!(names(&cache, "web"), ["web-data", "web-root"]);
         assert!(cache.get("prod", "other").is_some());
         assert!(cache.get("", "other").is_none());
+        let mut all = cache.names();
+        all.sort();
+        let expected = ["other", "web-data", "web-root"].map(|name| ("prod".into(), name.into()));
+        assert_eq!(all, expected);
 
         cache.apply(Event::Apply(secret("web-data", Some("db"), "3")), |_| {});
         assert_eq!(names(&cache, "web"), ["web-root"]);

@@ -40,7 +40,7 @@ pub async fn publish(
     let mut ticks = tokio::time::interval(COUNT_INTERVAL);
     loop {
         ticks.tick().await;
-        let networks = caches.networks.all();
+        let networks = caches.networks.names();
         let is_listed =
             *caches.machines_listed.borrow() && caches.addresses.state() != State::Starting;
         if networks.is_empty() || !is_listed || !api.may_write() {
@@ -48,10 +48,12 @@ pub async fn publish(
         }
         let users = users(&caches);
         let locked = locked(&caches);
-        for network in networks {
+        for key in networks {
             // Passes run in the same task, and there may be thousands of networks.
             tokio::task::yield_now().await;
-            let key = (network.namespace().to_owned(), network.name().to_owned());
+            let Some(network) = caches.networks.get(&key.0, &key.1) else {
+                continue;
+            };
             let machines = users.get(&key).copied().unwrap_or_default();
             let now = Now(OffsetDateTime::now_utc());
             let status = status(&network, machines, &caches, &locked, &*attachments, now);
@@ -258,10 +260,17 @@ mod tests {
             Ok::<_, kube::Error>(Response::new(Body::empty()))
         });
         let api = GuardedClient::new(Client::new(service, "default"), LeaseGuard::Always);
-        let mut publish = std::pin::pin!(publish(caches, attachments.clone(), api));
-        for looked_at in 0..10 {
+        let mut publish = std::pin::pin!(publish(caches.clone(), attachments.clone(), api));
+        for looked_at in 0..5 {
             assert!(futures::poll!(publish.as_mut()).is_pending());
             assert_eq!(attachments.0.load(Ordering::Relaxed), looked_at);
         }
+        // Each network is read only before its status is compared: those that were deleted meanwhile are passed over.
+        caches.networks.apply(Event::Init, |_| {});
+        caches.networks.apply(Event::InitDone, |_| {});
+        for _ in 0..10 {
+            assert!(futures::poll!(publish.as_mut()).is_pending());
+        }
+        assert_eq!(attachments.0.load(Ordering::Relaxed), 4);
     }
 }
