@@ -9,6 +9,7 @@
 //!  tasks      long-running tasks with names; the end of one is an error
 //!  outage     repeated failures: growing delays, one log line per failure
 //!  cluster    the uid of the cluster
+//!  metadata   metadata of an object, decoded without what is not kept
 //!  signals    SIGTERM and SIGINT: the first shuts down gracefully, the second at once
 //! ```
 #![deny(missing_docs)]
@@ -19,6 +20,7 @@ pub mod cluster;
 mod connection_slots;
 pub mod control;
 pub mod logging;
+pub mod metadata;
 pub mod outage;
 pub mod settings;
 pub mod signals;

@@ -18,7 +18,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
 pub use self::pruning::{
-    FINALIZERS_MAX, prune, prune_except_finalizers, prune_except_labels, prune_of_administrator,
+    FINALIZERS_MAX, Own, metadata, prune, prune_except_finalizers, prune_except_labels,
+    prune_of_administrator,
 };
 
 /// Implements [`kube::Resource`] for a projection with a field `metadata`: kind, group, version, plural, scope.
@@ -184,7 +185,7 @@ cacheable!(Secret, Template, Image);
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Secret {
     /// Pruned: see [`prune`].
-    #[serde(default)]
+    #[serde(default, deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
 }
 resource!(
@@ -238,7 +239,7 @@ resource!(
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Network {
     /// Pruned: see [`prune`].
-    #[serde(default)]
+    #[serde(default, deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     /// VLAN, bridge or attachment that network cards are connected to.
     #[serde(default, deserialize_with = "lenient")]
@@ -283,7 +284,7 @@ impl Cacheable for Network {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Template {
     /// Pruned: see [`prune`].
-    #[serde(default)]
+    #[serde(default, deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     /// Compared with the content that a Machine was expanded from.
     #[serde(default, deserialize_with = "lenient")]
@@ -302,7 +303,7 @@ resource!(
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Image {
     /// Pruned: see [`prune`].
-    #[serde(default)]
+    #[serde(default, deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     /// Compared with what Machines were filled from.
     #[serde(default, deserialize_with = "lenient")]

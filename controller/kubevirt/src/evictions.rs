@@ -19,6 +19,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::ListParams;
 
+use crate::apply::live::for_each;
 use crate::objects::{Instance, Launcher, VirtualMachine, launchers_of};
 use crate::plan::{Eviction, Observed};
 use controller_core::foreign_stop::is_reported;
@@ -83,7 +84,9 @@ async fn pods_of(
 ) -> Result<Vec<Launcher>, ApiError> {
     let pods: Api<Launcher> = Api::namespaced(api.client(), machine.namespace());
     let selector = ListParams::default().labels(&launchers_of(instance));
-    Ok(api.read(pods.list(&selector)).await?.items)
+    let mut found = Vec::new();
+    for_each(api, &pods, selector, |pod| found.push(pod)).await?;
+    Ok(found)
 }
 
 /// What became of the node on which the guest ran, as the last status says; `None`: it is as before, or not known.

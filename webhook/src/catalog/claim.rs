@@ -1,10 +1,12 @@
 //! A PersistentVolumeClaim as the watch decodes it: its metadata, its size and whether it is shared.
 
 use common::catalog::amount;
+use common::names;
 use common::quantity::Bytes;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use runtime::metadata::{Kept, kept};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -12,10 +14,30 @@ use serde_json::Value;
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = PersistentVolumeClaim)]
 pub struct Claim {
+    /// With the labels that say which disk it is of.
+    #[serde(deserialize_with = "kept::<_, Labels>")]
     pub(super) metadata: ObjectMeta,
     /// What rules read of its spec.
     #[serde(default, rename = "spec", deserialize_with = "storage")]
     pub(super) storage: ClaimStorage,
+}
+
+/// The labels that [`Claims`](common::catalog::Claims) reads.
+enum Labels {}
+
+impl Kept for Labels {
+    fn keeps_label(key: &str) -> bool {
+        [
+            names::LABEL_MACHINE,
+            names::LABEL_MANAGED_BY,
+            names::LABEL_DISK,
+        ]
+        .contains(&key)
+    }
+
+    fn keeps_annotation(_: &str) -> bool {
+        false
+    }
 }
 
 /// The size of a claim, and whether it is shared.

@@ -8,6 +8,7 @@ use common::catalog::{MachineRow, Usage, amount, says_what_runs};
 use common::quantity::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use runtime::metadata::{Identity, kept};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -15,8 +16,7 @@ use serde_json::Value;
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = common::api::Machine)]
 pub struct Machine {
-    /// Name, namespace, resourceVersion and generation only.
-    #[serde(deserialize_with = "identity")]
+    #[serde(deserialize_with = "kept::<_, Identity>")]
     metadata: ObjectMeta,
     #[serde(default, deserialize_with = "spec")]
     pub(super) spec: Spec,
@@ -84,25 +84,6 @@ impl Machine {
         let allocated = self.status.allocated.iter();
         allocated.map(|(card, address)| (&**card, *address))
     }
-}
-
-fn identity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Identity {
-        name: Option<String>,
-        namespace: Option<String>,
-        resource_version: Option<String>,
-        generation: Option<i64>,
-    }
-    let identity = Identity::deserialize(deserializer)?;
-    Ok(ObjectMeta {
-        name: identity.name,
-        namespace: identity.namespace,
-        resource_version: identity.resource_version,
-        generation: identity.generation,
-        ..ObjectMeta::default()
-    })
 }
 
 fn spec<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Spec, D::Error> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use common::api::choice::TemplateSource;
-use common::api::{MachineImage, MachinePolicy, MachineTemplate, NetworkConfiguration};
+use common::api::{MachineImage, MachinePolicy, MachineTemplate};
 use common::catalog::{
     Claims, HostRow, ImageRow, KubevirtRow, Labels, MachineName, MachineRow, Machines, NetworkRow,
     NodeRow, Policy, StorageClassRow, TemplateRow, VmSchema,
@@ -22,6 +22,7 @@ use serde_json::Value;
 use super::claim::Claim;
 use super::host::Host;
 use super::machine::{Machine, Spec};
+use super::network::Network;
 use super::node::Node;
 use super::table::RowSet;
 use crate::crd::{Crd, Version};
@@ -176,14 +177,14 @@ impl RowSet<StorageClass> for Classes {
     }
 }
 
-impl RowSet<NetworkConfiguration> for Networks {
-    fn insert(&mut self, network: NetworkConfiguration) {
+impl RowSet<Network> for Networks {
+    fn insert(&mut self, network: Network) {
         let rows = self.entry(network.namespace().unwrap_or_default());
         rows.or_default()
             .insert(network.name_any(), network.spec.into());
     }
 
-    fn remove(&mut self, network: NetworkConfiguration) {
+    fn remove(&mut self, network: Network) {
         let namespace = network.namespace().unwrap_or_default();
         if let Some(rows) = self.get_mut(&namespace) {
             rows.remove(&network.name_any());

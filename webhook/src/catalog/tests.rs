@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use common::api::{MachineImage, MachinePolicy, MachineTemplate, NetworkConfiguration};
+use common::api::{MachineImage, MachinePolicy, MachineTemplate};
 use common::catalog::{Catalog as _, ClaimHolder, MachineName, NetworkRow, StorageClassRow};
 use common::mac::Mac;
 use k8s_openapi::api::core::v1::Namespace;
@@ -14,9 +14,10 @@ use serde_json::{Value, json};
 use super::overlay::LiveRow;
 use super::rows::template_row;
 use super::table::{RowSet, Table};
-use super::{Cache, Claim, Host, Machine, MachineEntry, Overlay};
+use super::{Cache, Claim, Host, Machine, MachineEntry, Network, Overlay};
 use crate::watch::WatchSink;
 
+mod metadata;
 mod quota;
 
 /// Replaces the rows by a complete list.
@@ -44,7 +45,7 @@ fn class(name: &str, default: bool, created: &str) -> StorageClass {
     }))
 }
 
-fn network(namespace: &str, name: &str) -> NetworkConfiguration {
+fn network(namespace: &str, name: &str) -> Network {
     decode(json!({
         "apiVersion": "vitistack.io/v1alpha1",
         "kind": "NetworkConfiguration",
@@ -296,7 +297,7 @@ fn the_cache_is_complete_once_every_kind_was_listed_even_if_empty() {
     list(&cache.templates, Vec::<MachineTemplate>::new());
     list(&cache.images, Vec::<MachineImage>::new());
     list(&cache.classes, Vec::<StorageClass>::new());
-    list(&cache.networks, Vec::<NetworkConfiguration>::new());
+    list(&cache.networks, Vec::<Network>::new());
     list(&cache.hosts, Vec::<Host>::new());
     list(&cache.claims, Vec::<Claim>::new());
     list(&cache.machines, Vec::<MachineEntry>::new());

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use axum::Router;
 use common::admission::Settings;
-use common::api::{MachineImage, MachinePolicy, MachineTemplate, NetworkConfiguration};
+use common::api::{MachineImage, MachinePolicy, MachineTemplate};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::core::PartialObjectMeta;
 use serde_json::json;
 use webhook::body::BodyBudget;
-use webhook::catalog::{Cache, Claim, Host, Lookup, MachineEntry};
+use webhook::catalog::{Cache, Claim, Host, Lookup, MachineEntry, Network};
 use webhook::handler::Handler;
 use webhook::router::router;
 use webhook::watch::WatchSink;
@@ -28,7 +28,7 @@ pub(crate) fn cache() -> Cache {
     let cache = Cache::default();
     list::<MachineTemplate, _>(&cache.templates, vec![]);
     list::<MachineImage, _>(&cache.images, vec![]);
-    list::<NetworkConfiguration, _>(&cache.networks, vec![]);
+    list::<Network, _>(&cache.networks, vec![]);
     list::<Host, _>(&cache.hosts, vec![]);
     list::<Claim, _>(&cache.claims, vec![]);
     list::<MachineEntry, _>(&cache.machines, vec![]);

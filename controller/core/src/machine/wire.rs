@@ -11,13 +11,14 @@ use common::glob::Glob;
 use common::names;
 use common::normalize::intent_hash;
 use common::render::CloudInitPlan;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use runtime::metadata::{Kept, kept};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Block, Machine};
 use crate::held_addresses::Addresses;
-use crate::objects::lenient;
+use crate::objects::{Own, lenient};
 
 /// The labels that are carried to the guest: the first ones in the order of their keys, so that the choice is stable.
 fn carried(metadata: &ObjectMeta) -> BTreeMap<String, String> {
@@ -43,10 +44,32 @@ fn carried_annotations(metadata: &ObjectMeta, block: &Block) -> BTreeMap<String,
         .collect()
 }
 
+/// What the controller keeps of the metadata of a Machine, and what may be carried to the guest. Only one Machine is in
+/// memory like this: [`CachedMachine`](super::CachedMachine) is made of it before the next one of a list is decoded.
+enum OwnAndCarried {}
+
+impl Kept for OwnAndCarried {
+    fn keeps_label(key: &str) -> bool {
+        Own::keeps_label(key) || names::is_carried_label(key)
+    }
+
+    fn keeps_annotation(key: &str) -> bool {
+        Own::keeps_annotation(key) || names::may_carry_annotation(key)
+    }
+
+    fn add_owner(owners: &mut Vec<OwnerReference>, owner: OwnerReference) {
+        Own::add_owner(owners, owner);
+    }
+
+    fn add_finalizer(finalizers: &mut Vec<String>, finalizer: String) {
+        Own::add_finalizer(finalizers, finalizer);
+    }
+}
+
 /// A Machine as the API server sends it.
 #[derive(Deserialize)]
 pub(super) struct Wire {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "kept::<_, OwnAndCarried>")]
     metadata: ObjectMeta,
     #[serde(default)]
     spec: Value,

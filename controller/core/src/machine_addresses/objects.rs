@@ -10,7 +10,7 @@ use kube::core::TypeMeta;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
-use crate::objects::{Cacheable, Meta as _, lenient};
+use crate::objects::{Cacheable, Meta as _, lenient, metadata};
 use crate::resource;
 
 /// A MachineAddress.
@@ -20,7 +20,7 @@ pub struct MachineAddress {
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub types: Option<TypeMeta>,
     /// Pruned: see [`prune`](crate::objects::prune).
-    #[serde(default)]
+    #[serde(default, deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     /// The address and who has it.
     #[serde(default, deserialize_with = "lenient")]

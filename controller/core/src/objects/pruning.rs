@@ -1,4 +1,4 @@
-//! Drops the metadata that the controller never reads, before an object is cached.
+//! Drops the metadata that the controller never reads, while an object is decoded and before it is cached.
 //!
 //! Metadata of an object may take 1.5 MiB, the most that etcd stores of one object, and each user of a namespace can write
 //! such objects. So every part that is kept has a bound, and some hundred of them do not use up the controller's memory
@@ -18,6 +18,8 @@ use common::bounds::{
 };
 use common::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use runtime::metadata::{Kept, kept};
+use serde::Deserializer;
 
 /// Kinds of owners that the controller asks about.
 const OWNER_KINDS: [&str; 4] = [
@@ -51,6 +53,36 @@ const REQUESTS: [&str; 3] = [
     names::ANNOTATION_MIGRATE_REQUESTED,
 ];
 
+/// What [`prune_except_finalizers`] keeps, apart from the length of annotations.
+#[derive(Debug)]
+pub enum Own {}
+
+impl Kept for Own {
+    fn keeps_label(key: &str) -> bool {
+        names::LABELS.contains(&key)
+    }
+
+    fn keeps_annotation(key: &str) -> bool {
+        names::ANNOTATIONS.contains(&key)
+    }
+
+    fn add_owner(owners: &mut Vec<OwnerReference>, owner: OwnerReference) {
+        if owners.len() < OWNERS_MAX && is_asked_about(&owner) {
+            owners.push(owner);
+        }
+    }
+
+    fn add_finalizer(finalizers: &mut Vec<String>, finalizer: String) {
+        finalizers.push(finalizer);
+        limit(finalizers);
+    }
+}
+
+/// Decodes the metadata of kinds of which [`prune`] or [`prune_except_finalizers`] drops the rest.
+pub fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    kept::<_, Own>(deserializer)
+}
+
 /// Drops the metadata that the controller never reads, finalizers included.
 pub fn prune(metadata: &mut ObjectMeta) {
     prune_except_finalizers(metadata);
@@ -63,13 +95,10 @@ pub fn prune_except_finalizers(metadata: &mut ObjectMeta) {
     metadata.generate_name = None;
     metadata.self_link = None;
     if let Some(finalizers) = &mut metadata.finalizers {
-        if finalizers.len() > FINALIZERS_MAX {
-            finalizers.sort_by_key(|name| !OWN_FINALIZERS.contains(&name.as_str()));
-        }
-        finalizers.truncate(FINALIZERS_MAX + 1);
+        limit(finalizers);
     }
     if let Some(labels) = &mut metadata.labels {
-        labels.retain(|key, _| names::LABELS.contains(&key.as_str()));
+        labels.retain(|key, _| Own::keeps_label(key));
     }
     if let Some(annotations) = &mut metadata.annotations {
         retain_known(annotations);
@@ -99,7 +128,15 @@ pub fn prune_of_administrator(metadata: &mut ObjectMeta) {
 }
 
 fn retain_known(annotations: &mut BTreeMap<String, String>) {
-    annotations.retain(|key, _| names::ANNOTATIONS.contains(&key.as_str()));
+    annotations.retain(|key, _| Own::keeps_annotation(key));
+}
+
+/// Drops the finalizers beyond the bound, those of others first.
+fn limit(finalizers: &mut Vec<String>) {
+    if finalizers.len() > FINALIZERS_MAX {
+        finalizers.sort_by_key(|name| !OWN_FINALIZERS.contains(&name.as_str()));
+    }
+    finalizers.truncate(FINALIZERS_MAX + 1);
 }
 
 /// Cuts the text of a request, and says whether the annotation is kept. Any other value that is too long is dropped as a
@@ -142,10 +179,14 @@ mod tests {
 
     use super::*;
 
+    /// What is kept; it does not depend on what is already skipped while the metadata is decoded.
     fn pruned(metadata: Value, prune: fn(&mut ObjectMeta)) -> Value {
-        let mut metadata = serde_json::from_value(metadata).unwrap();
-        prune(&mut metadata);
-        json!(metadata)
+        let mut whole = serde_json::from_value(metadata.clone()).unwrap();
+        prune(&mut whole);
+        let mut decoded = super::metadata(metadata).unwrap();
+        prune(&mut decoded);
+        assert_eq!(decoded, whole);
+        json!(decoded)
     }
 
     #[test]

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use common::api::machine_policy::{MachinePolicySpec, MachinePolicyStatus};
 use common::catalog::{Labels, Policy};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use runtime::metadata::{Kept, kept};
 use serde::{Deserialize, Serialize};
 
-use crate::objects::{Cacheable, Meta as _, lenient, prune_except_labels};
+use crate::objects::{Cacheable, Meta as _, Own, lenient, metadata, prune_except_labels};
 use crate::resource;
 
 /// A MachinePolicy: administrators write the spec, the controller writes the status.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PolicyObject {
     /// Pruned: see [`prune`](crate::objects::prune).
-    #[serde(default)]
+    #[serde(default, deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     /// Which namespaces it selects, and their quota.
     #[serde(default, deserialize_with = "lenient")]
@@ -45,7 +46,7 @@ impl Cacheable for PolicyObject {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Namespace {
     /// Name and labels, by which policies select it.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "kept::<_, AllLabels>")]
     pub metadata: ObjectMeta,
 }
 resource!(
@@ -56,6 +57,19 @@ resource!(
     "namespaces",
     ClusterResourceScope
 );
+
+/// What [`prune_except_labels`] keeps of a namespace.
+enum AllLabels {}
+
+impl Kept for AllLabels {
+    fn keeps_label(_: &str) -> bool {
+        true
+    }
+
+    fn keeps_annotation(key: &str) -> bool {
+        Own::keeps_annotation(key)
+    }
+}
 
 impl Namespace {
     /// Labels of the namespace, of any domain; empty if it has none.

@@ -3,15 +3,19 @@
 //! A Machine that waits for a Secret gets a pass when the Secret appears, and every Machine that refers to a Secret
 //! gets one when the Secret changes or is deleted.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 
 use common::names;
 use futures::StreamExt as _;
-use kube::core::PartialObjectMeta;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
+use runtime::metadata::{Identity, kept};
 use runtime::outage::{Outage, RetryDelay};
+use serde::Deserialize;
 
 use super::follow::{log_failure, watch_config};
 use crate::caches::{Caches, machines_where};
@@ -23,13 +27,47 @@ use crate::triggers::Triggers;
 /// Name of the task, and of the watch in the log.
 pub(super) const NAME: &str = "watch of users' secrets";
 
+/// Name and version of a Secret. The API server sends the metadata only.
+#[derive(Clone, Debug, Deserialize)]
+struct SecretIdentity {
+    #[serde(deserialize_with = "kept::<_, Identity>")]
+    metadata: ObjectMeta,
+}
+
+impl Resource for SecretIdentity {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn metadata_api() -> bool {
+        true
+    }
+    fn kind((): &()) -> Cow<'_, str> {
+        Secret::kind(&())
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        Secret::group(&())
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        Secret::version(&())
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        Secret::plural(&())
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
 /// Fills `caches.secret_versions` with every Secret that the controller did not create.
 pub(super) async fn watch(
     client: Client,
     triggers: Triggers,
     caches: Caches,
 ) -> Result<(), Infallible> {
-    let api = Api::<PartialObjectMeta<Secret>>::all(client);
+    let api = Api::<SecretIdentity>::all(client);
     let not_ours = format!("{}!={}", names::LABEL_MANAGED_BY, names::MANAGED_BY);
     let config = watch_config().labels(&not_ours);
     let (machines, versions) = (&caches.machines, &caches.secret_versions);

@@ -12,7 +12,8 @@ use controller_core::backend::Failed;
 use controller_core::client::Remedy;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use runtime::metadata::{Kept, kept};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -35,9 +36,27 @@ impl UserKind {
     }
 }
 
+/// What is read of the metadata of a [`ClaimUser`].
+enum OfUser {}
+
+impl Kept for OfUser {
+    fn keeps_label(key: &str) -> bool {
+        key == names::LABEL_MACHINE
+    }
+
+    fn keeps_annotation(key: &str) -> bool {
+        key == names::ANNOTATION_MACHINE_UID
+    }
+
+    fn add_owner(owners: &mut Vec<OwnerReference>, owner: OwnerReference) {
+        owners.extend((owner.kind == UserKind::Instance.name()).then_some(owner));
+    }
+}
+
 /// An object that can have a claim as a volume.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct ClaimUser {
+    #[serde(deserialize_with = "kept::<_, OfUser>")]
     metadata: ObjectMeta,
     #[serde(default)]
     spec: Value,

@@ -11,16 +11,20 @@ use kube::Api;
 use kube::api::ListParams;
 use kube::core::{ObjectList, Request};
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
 
 use crate::objects::Claim;
 
-/// Objects per page of a list of a whole namespace. A VirtualMachine has some 5 KiB, but a tenant can fill one up to the
-/// 1.5 MiB that etcd stores: a page stays below 75 MiB, of the 512 MiB that the controller has as installed.
-const PAGE: u32 = 50;
+/// Objects per page of a live list. Most have some 5 KiB, but a tenant can fill one up to the 1.5 MiB that etcd stores. A
+/// page is in memory twice, as the body of the response and as its text, which is 60 MiB. With [`LISTS_MAX`] it is
+/// 120 MiB, of the 512 MiB that the controller has as installed. A Machine that has no more disks needs one page of claims.
+const PAGE: u32 = 20;
 
-/// Claims per page of a list: anybody can label a claim and fill it up to the 1.5 MiB that etcd stores, so a page stays
-/// below 30 MiB. A Machine that has no more disks needs one page.
-const CLAIM_PAGE: u32 = 20;
+/// Most pages that are in memory at a time: the passes over the Machines of a tenant run at the same time.
+const LISTS_MAX: usize = 2;
+
+static LISTS: Semaphore = Semaphore::const_new(LISTS_MAX);
 
 /// The object of this name; `None` if it certainly does not exist.
 ///
@@ -45,6 +49,8 @@ where
 
 /// The first object of kind `K` in the namespace that `matches`, decoded as `T`. Kubernetes lists from a consistent
 /// state: what was created before the call is in it.
+///
+/// One object of a page is decoded at a time: decoded without a schema, one takes some ten times the memory of its JSON.
 pub(super) async fn first<K, T>(
     api: &GuardedClient,
     namespace: &str,
@@ -52,20 +58,25 @@ pub(super) async fn first<K, T>(
 ) -> Result<Option<T>, ApiError>
 where
     K: kube::Resource<DynamicType = ()>,
-    T: Clone + DeserializeOwned,
+    T: DeserializeOwned,
 {
     let mut params = ListParams::default().limit(PAGE);
     loop {
+        let _permit = LISTS.acquire().await;
         let request = Request::new(K::url_path(&(), Some(namespace)))
             .list(&params)
             .map_err(|error| ApiError::Refused(kube::Error::BuildRequest(error)))?;
         let client = api.client();
-        let page: ObjectList<T> = match api.read(client.request(request)).await {
+        let page: ObjectList<Box<RawValue>> = match api.read(client.request(request)).await {
             Err(error) if error.is_not_found() => return absent::<K>(api).await.map(|()| None),
             page => page?,
         };
-        if let Some(found) = page.items.into_iter().find(|item| matches(item)) {
-            return Ok(Some(found));
+        for item in page.items {
+            let item = serde_json::from_str(item.get())
+                .map_err(|error| ApiError::Refused(kube::Error::SerdeError(error)))?;
+            if matches(&item) {
+                return Ok(Some(item));
+            }
         }
         params.continue_token = next(page.metadata);
         if params.continue_token.is_none() {
@@ -107,15 +118,34 @@ async fn labelled(
 ) -> Result<Vec<Claim>, ApiError> {
     let claims: Api<Claim> = Api::namespaced(api.client(), machine.namespace());
     let label = format!("{label}={}", machine.name());
-    let mut params = ListParams::default().labels(&label).limit(CLAIM_PAGE);
+    let labelled = ListParams::default().labels(&label);
     let mut found = Vec::new();
+    for_each(api, &claims, labelled, |mut claim| {
+        claim.prune();
+        found.push(claim);
+    })
+    .await?;
+    Ok(found)
+}
+
+/// Calls `visit` with each object that the parameters select; one page is in memory at a time.
+pub(crate) async fn for_each<K>(
+    api: &GuardedClient,
+    objects: &Api<K>,
+    selected: ListParams,
+    mut visit: impl FnMut(K),
+) -> Result<(), ApiError>
+where
+    K: Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let mut params = selected.limit(PAGE);
     loop {
-        let mut page = api.read(claims.list(&params)).await?;
-        page.items.iter_mut().for_each(Cacheable::prune);
-        found.append(&mut page.items);
+        let _permit = LISTS.acquire().await;
+        let page = api.read(objects.list(&params)).await?;
+        page.items.into_iter().for_each(&mut visit);
         params.continue_token = next(page.metadata);
         if params.continue_token.is_none() {
-            return Ok(found);
+            return Ok(());
         }
     }
 }

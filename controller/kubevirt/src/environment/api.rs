@@ -348,10 +348,10 @@ impl FakeCluster {
             "persistentvolumeclaims" => put(&mut self.claims, name, object),
             "datavolumes" if call.namespace == IMAGES => put(&mut self.imports, name, object),
             "datavolumes" => put(&mut self.data_volumes, name, object),
-            "secrets" => self.secret = Some(decode(object.clone())),
-            "virtualmachines" => self.vm = Some(decode(object.clone())),
-            "virtualmachineinstances" => self.instance = Some(decode(object.clone())),
-            "virtualmachineinstancemigrations" => self.migration = Some(decode(object.clone())),
+            "secrets" => self.secret = Some(stored(object)),
+            "virtualmachines" => self.vm = Some(stored(object)),
+            "virtualmachineinstances" => self.instance = Some(stored(object)),
+            "virtualmachineinstancemigrations" => self.migration = Some(stored(object)),
             other => panic!("{other} are not written"),
         }
     }
@@ -393,8 +393,18 @@ fn values<'a, K: Meta + Serialize + 'a>(
     objects.map(|object| json!(object)).collect()
 }
 
-fn put<K: DeserializeOwned>(objects: &mut BTreeMap<String, K>, name: &str, object: &Value) {
-    objects.insert(name.to_owned(), decode(object.clone()));
+fn put<K>(objects: &mut BTreeMap<String, K>, name: &str, object: &Value)
+where
+    K: Meta + DeserializeOwned,
+{
+    objects.insert(name.to_owned(), stored(object));
+}
+
+/// An object with all of its metadata: the API server stores also what the controller skips.
+fn stored<K: Meta + DeserializeOwned>(object: &Value) -> K {
+    let mut stored: K = decode(object.clone());
+    *stored.meta_mut() = decode(object["metadata"].clone());
+    stored
 }
 
 /// The definition of a kind, as far as its reader decodes it.

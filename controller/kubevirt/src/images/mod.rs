@@ -28,6 +28,7 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use self::state::{needed_imports, status, uses};
+use crate::apply::live::for_each;
 use crate::caches::KubeVirtCaches;
 use crate::objects::DataVolume;
 
@@ -141,10 +142,10 @@ fn unneeded<'i>(
 async fn remove(api: &GuardedClient, import: &DataVolume) -> Result<bool, ApiError> {
     let ours = format!("{}={}", names::LABEL_MANAGED_BY, names::MANAGED_BY);
     let all: Api<DataVolume> = Api::all(api.client());
-    let clones = api
-        .read(all.list(&ListParams::default().labels(&ours)))
-        .await?;
-    if clones.items.iter().any(|it| it.clones(import)) {
+    let ours = ListParams::default().labels(&ours);
+    let mut is_cloned = false;
+    for_each(api, &all, ours, |it| is_cloned |= it.clones(import)).await?;
+    if is_cloned {
         return Ok(false);
     }
     let params = DeleteParams {

@@ -1,6 +1,6 @@
 //! A NetworkAttachmentDefinition of Multus, with only the fields that the controller reads.
 
-use controller_core::objects::lenient;
+use controller_core::objects::{lenient, metadata};
 use controller_core::{cacheable, resource};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// A NetworkAttachmentDefinition of Multus.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Attachment {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "metadata")]
     pub(crate) metadata: ObjectMeta,
     #[serde(default, deserialize_with = "lenient")]
     pub(crate) spec: AttachmentSpec,

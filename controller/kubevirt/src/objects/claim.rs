@@ -3,9 +3,10 @@
 use common::names;
 use common::quantity::Bytes;
 use controller_core::machine::Machine;
-use controller_core::objects::{Cacheable, Meta as _, lenient, prune};
+use controller_core::objects::{Cacheable, Meta as _, Own, lenient, prune};
 use controller_core::resource;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use runtime::metadata::{Kept, kept};
 use serde::{Deserialize, Serialize};
 
 use super::conditions::{ForeignCondition, read};
@@ -13,7 +14,7 @@ use super::conditions::{ForeignCondition, read};
 /// A `PersistentVolumeClaim`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Claim {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "kept::<_, OfClaim>")]
     pub(crate) metadata: ObjectMeta,
     #[serde(default, deserialize_with = "lenient")]
     pub(crate) spec: ClaimSpec,
@@ -37,6 +38,23 @@ const ANNOTATIONS: [&str; 4] = [
     names::ANNOTATION_SIZE_IN_GUEST,
 ];
 
+/// What [`Claim::prune`] keeps. Of the annotations only those of claims: a tenant can have many claims without any Machine.
+enum OfClaim {}
+
+impl Kept for OfClaim {
+    fn keeps_label(key: &str) -> bool {
+        key == names::LABEL_STATE || Own::keeps_label(key)
+    }
+
+    fn keeps_annotation(key: &str) -> bool {
+        ANNOTATIONS.contains(&key)
+    }
+
+    fn add_owner(owners: &mut Vec<OwnerReference>, owner: OwnerReference) {
+        Own::add_owner(owners, owner);
+    }
+}
+
 impl Cacheable for Claim {
     type Summary = ();
 
@@ -47,15 +65,14 @@ impl Cacheable for Claim {
         self.machine().or_else(|| self.label(names::LABEL_STATE))
     }
 
-    /// Keeps KubeVirt's label, too. Of the annotations only those of claims: a tenant can have many claims without any
-    /// Machine.
+    /// Keeps KubeVirt's label, too, and of the annotations only those of claims.
     fn prune(&mut self) {
         let labels = self.metadata.labels.as_mut();
         let state = labels.and_then(|labels| labels.remove_entry(names::LABEL_STATE));
         prune(&mut self.metadata);
         self.metadata.labels.get_or_insert_default().extend(state);
         if let Some(annotations) = &mut self.metadata.annotations {
-            annotations.retain(|key, _| ANNOTATIONS.contains(&key.as_str()));
+            annotations.retain(|key, _| OfClaim::keeps_annotation(key));
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::claim::ClaimSpec;
 use super::conditions::{ForeignCondition, find_condition, read};
-use controller_core::objects::{Meta as _, lenient};
+use controller_core::objects::{Meta as _, lenient, metadata};
 use controller_core::{cacheable, resource};
 
 /// Progress is reported in steps of this many percent: CDI updates it every two seconds, which would be a status write
@@ -17,7 +17,7 @@ const PROGRESS_STEP: u32 = 5;
 /// A DataVolume.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct DataVolume {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "metadata")]
     pub(crate) metadata: ObjectMeta,
     #[serde(default, deserialize_with = "lenient")]
     pub(crate) spec: ImportSpec,

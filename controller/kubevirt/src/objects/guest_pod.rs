@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use common::bounds::NETWORKS_MAX;
 use common::render::kubevirt::types::Toleration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use runtime::metadata::{Kept, kept};
 use serde::{Deserialize, Serialize};
 
 use super::guests::{GuestSummary, Instance};
@@ -21,11 +22,24 @@ pub(super) const CREATED_BY: &str = "kubevirt.io/created-by";
 /// Annotation of a launcher pod: the networks that Multus attaches, as a JSON list.
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 
+/// What is read of the metadata of a virt-launcher pod; real ones have dozens of labels and annotations.
+pub(super) enum OfPod {}
+
+impl Kept for OfPod {
+    fn keeps_label(key: &str) -> bool {
+        [CREATED_BY, LABEL_MACHINE].contains(&key)
+    }
+
+    fn keeps_annotation(key: &str) -> bool {
+        key == NETWORKS
+    }
+}
+
 /// A virt-launcher pod.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct GuestPod {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "kept::<_, OfPod>")]
     pub(crate) metadata: ObjectMeta,
     #[serde(default, deserialize_with = "lenient")]
     pub(crate) spec: GuestPodSpec,
@@ -84,7 +98,7 @@ impl Cacheable for GuestPod {
     fn prune(&mut self) {
         self.instance = self.label(CREATED_BY).unwrap_or_default().to_owned();
         self.attachments = attachments(self);
-        // Of the rest of the metadata only this is read; real launcher pods have dozens of labels and annotations.
+        // Of the rest of the metadata only this is read.
         let labels = self.metadata.labels.take().unwrap_or_default();
         let labels = labels.into_iter().filter(|(key, _)| key == LABEL_MACHINE);
         self.metadata = ObjectMeta {

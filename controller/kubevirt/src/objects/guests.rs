@@ -8,13 +8,13 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::conditions::{ForeignCondition, find_condition, read};
 use controller_core::objects::Cacheable;
-use controller_core::objects::{Meta, lenient};
+use controller_core::objects::{Meta, lenient, metadata};
 use controller_core::resource;
 
 /// A KubeVirt `VirtualMachine`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct VirtualMachine {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "metadata")]
     pub(crate) metadata: ObjectMeta,
     #[serde(default, deserialize_with = "lenient")]
     pub(crate) spec: VirtualMachineSpec,
@@ -141,7 +141,7 @@ pub(crate) struct StartFailure {
 /// A KubeVirt `VirtualMachineInstance`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Instance {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "metadata")]
     pub(crate) metadata: ObjectMeta,
     /// Specification that the guest was started with, and what KubeVirt has plugged in since.
     #[serde(default, deserialize_with = "lenient")]

@@ -7,9 +7,10 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
+use runtime::metadata::kept;
 use serde::Deserialize;
 
-use super::guest_pod::CREATED_BY;
+use super::guest_pod::{CREATED_BY, OfPod};
 use super::guests::Instance;
 use controller_core::objects::{Meta as _, lenient};
 use controller_core::resource;
@@ -20,7 +21,7 @@ const COMPUTE: &str = "compute";
 /// A virt-launcher pod, with only the fields that say why it ends. It is read live, and not cached.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Launcher {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "kept::<_, OfPod>")]
     metadata: ObjectMeta,
     #[serde(default, deserialize_with = "lenient")]
     spec: LauncherSpec,

@@ -4,13 +4,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use super::guests::MigrationState;
-use controller_core::objects::lenient;
+use controller_core::objects::{lenient, metadata};
 use controller_core::{cacheable, resource};
 
 /// A `VirtualMachineInstanceMigration`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct GuestMigration {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "metadata")]
     pub(crate) metadata: ObjectMeta,
     #[serde(default, deserialize_with = "lenient")]
     pub(crate) status: GuestMigrationStatus,
