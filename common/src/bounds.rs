@@ -117,6 +117,12 @@ pub const MACHINE_TYPES_MAX: usize = 512;
 pub const CPU_MODELS_MAX: usize = 512;
 /// Most deleted Machines whose domain a libvirt host could not remove yet: more Machines than one host runs.
 pub const TOMBSTONES_MAX: usize = 1024;
+/// Most of them of one namespace: a quarter, so that no namespace takes the place of all others.
+pub const TOMBSTONES_OF_NAMESPACE_MAX: usize = 256;
+/// Most volumes that they list: with some 300 bytes each they are below half of what etcd stores of one object.
+pub const TOMBSTONE_VOLUMES_MAX: usize = 2048;
+/// Most of these volumes of one namespace: a quarter.
+pub const TOMBSTONE_VOLUMES_OF_NAMESPACE_MAX: usize = 512;
 /// Most volumes of deleted Machines that the status of a libvirt host lists: 1024 entries are below half of what etcd
 /// stores of one object.
 pub const KEPT_VOLUMES_MAX: usize = 1024;

@@ -42,6 +42,15 @@ pub struct TombstoneVolume {
     /// Name of the volume; of a copied one without the number of the attempt.
     #[schemars(length(max = bounds::OBJECT_NAME_MAX))]
     pub volume: String,
+    /// Capacity of the volume: a quantity in bytes. It counts in the quota of the Machine's namespace.
+    /// Absent if it is not known that the host has the volume.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Option<schema::QuantityText>")]
+    pub size: Option<Bytes>,
 }
 
 /// A volume that is kept of a Machine which was deleted.

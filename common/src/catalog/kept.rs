@@ -13,7 +13,7 @@ use super::machine_row::{MachineName, MachineRow};
 use super::machines::Machines;
 use super::usage::{Usage, amount};
 use crate::api::choice::Backend;
-use crate::api::left_volumes::KeptVolume;
+use crate::api::libvirt_host::LibvirtHostStatus;
 
 /// A Machine that asks for a share of the quota.
 #[derive(Clone, Debug)]
@@ -125,18 +125,25 @@ fn kept_claims<'c>(
     })
 }
 
-/// Bytes of the volumes that a libvirt host keeps of deleted Machines, by namespace.
+/// Bytes of the volumes that a libvirt host has of deleted Machines, by namespace.
 pub type KeptByNamespace = BTreeMap<String, u64>;
 
-/// The sums over the volumes that the status of a libvirt host lists as kept.
-pub fn kept_by_namespace(volumes: &[KeptVolume]) -> KeptByNamespace {
-    let mut kept = KeptByNamespace::new();
-    for volume in volumes {
-        let (namespace, _) = volume.machine.split_once('/').unwrap_or_default();
-        let sum = kept.entry(namespace.to_owned()).or_default();
-        *sum = sum.saturating_add(volume.size.map(amount).unwrap_or_default());
+/// The sums over the volumes that the status of a libvirt host lists as kept, and over those that it could not delete yet.
+pub fn kept_by_namespace(status: &LibvirtHostStatus) -> KeptByNamespace {
+    let kept = status.kept_volumes.iter();
+    let kept = kept.map(|volume| (&volume.machine, volume.size));
+    let tombstones = status.tombstones.iter();
+    let deleted = tombstones.flat_map(|tombstone| {
+        let volumes = tombstone.volumes.iter().flatten();
+        volumes.map(|volume| (&tombstone.machine, volume.size))
+    });
+    let mut sums = KeptByNamespace::new();
+    for (machine, size) in kept.chain(deleted) {
+        let (namespace, _) = machine.split_once('/').unwrap_or_default();
+        let sum = sums.entry(namespace.to_owned()).or_default();
+        *sum = sum.saturating_add(size.map(amount).unwrap_or_default());
     }
-    kept
+    sums
 }
 
 fn kept_of_deleted<'h>(
@@ -263,13 +270,16 @@ mod tests {
             });
             serde_json::from_value(volume).unwrap()
         };
-        let volumes: [KeptVolume; 4] = [
-            kept("prod/old", Some("100")),
-            kept("prod/old", Some("200")),
-            kept("test/old", Some("5Gi")),
-            kept("prod/unread", None),
-        ];
-        let host = kept_by_namespace(&volumes);
+        let mut status = LibvirtHostStatus {
+            kept_volumes: vec![
+                kept("prod/old", Some("100")),
+                kept("prod/old", Some("200")),
+                kept("test/old", Some("5Gi")),
+                kept("prod/unread", None),
+            ],
+            ..LibvirtHostStatus::default()
+        };
+        let host = kept_by_namespace(&status);
         let of_others = |name, disks: &[&'static str]| {
             let request = request(name, Backend::Libvirt, disks);
             usage_beside(&machines, &Claims::default(), [&host], &request)
@@ -280,5 +290,12 @@ mod tests {
         // Its own kept volumes are no part of what a Machine asks for, unless it uses them again.
         assert_eq!(of_others("web", &["root"]), 306);
         assert_eq!(of_others("web", &["root", "data"]), 302);
+
+        // Neither do volumes that the host could not delete yet leave the quota with their Machine.
+        let tombstone = json!([{"machine": "prod/gone", "uid": "u", "since": "2026-11-28T09:00:00Z", "volumes": [
+            {"pool": "vms", "volume": "a", "size": "40"}, {"pool": "vms", "volume": "b"},
+        ]}, {"machine": "prod/unknown", "uid": "v", "since": "2026-11-28T09:00:00Z"}]);
+        status.tombstones = serde_json::from_value(tombstone).unwrap();
+        assert_eq!(kept_by_namespace(&status)["prod"], 340);
     }
 }

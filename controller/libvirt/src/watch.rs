@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use common::api::libvirt_host::LibvirtHostStatus;
 use controller_core::cache::Cache;
 use controller_core::caches::machines_where;
 use controller_core::watch::{Watches, watch_config};
@@ -21,14 +22,15 @@ pub(crate) fn watch_hosts(watches: &mut Watches<'_>, cache: &Cache<LibvirtHost>,
             hosts.changed();
             let (old, new) = (change.old.as_deref(), change.new.as_deref());
             let name = new.or(old).map_or("", |host| host.name());
-            let kept = new.map_or(&[][..], |host| &host.status.kept_volumes);
-            let held = if quotas.host_changed(name, kept) {
+            let deleted = LibvirtHostStatus::default();
+            let status = new.map_or(&deleted, |host| &host.status);
+            let held = if quotas.host_changed(name, status) {
                 quotas.held()
             } else {
                 vec![]
             };
             // A change of the status of the LibvirtHost alone, which every guest causes, triggers a pass only of
-            // Machines that a quota holds, and only if it changes the kept volumes.
+            // Machines that a quota holds, and only if it changes what is left of deleted ones.
             let spec = |host: &Option<Arc<LibvirtHost>>| {
                 host.as_ref()
                     .map(|host| (host.spec.clone(), host.metadata.labels.clone()))

@@ -30,6 +30,7 @@ impl Host {
         let name = self.name_any();
         let labels = self.metadata.labels.unwrap_or_default();
         let status = self.status.unwrap_or_default();
+        let kept = kept_by_namespace(&status);
         let mut row = HostRow::new(
             name,
             labels,
@@ -45,7 +46,7 @@ impl Host {
             hugepages: status.hugepages.map(Into::into),
         };
         row.allocated = status.allocated;
-        row.kept = kept_by_namespace(&status.kept_volumes);
+        row.kept = kept;
         Some(Arc::new(row))
     }
 }

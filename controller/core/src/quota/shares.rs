@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use common::api::left_volumes::KeptVolume;
+use common::api::libvirt_host::LibvirtHostStatus;
 use common::api::normalized::Normalized;
 use common::catalog::{Claims, KeptByNamespace, Usage, kept_by_namespace};
 use kube::runtime::reflector::ObjectRef;
@@ -119,10 +119,10 @@ impl Quotas {
         kept.remove(claim.namespace(), claim.name());
     }
 
-    /// A LibvirtHost keeps these volumes of deleted Machines; none if it was deleted. Returns whether that is less than
-    /// before in some namespace.
-    pub fn host_changed(&self, host: &str, volumes: &[KeptVolume]) -> bool {
-        let new = kept_by_namespace(volumes);
+    /// The status of a LibvirtHost, which lists volumes of deleted Machines; an empty one if it was deleted. Returns whether
+    /// that is less than before in some namespace.
+    pub fn host_changed(&self, host: &str, status: &LibvirtHostStatus) -> bool {
+        let new = kept_by_namespace(status);
         let hosts = &mut self.kept_mut().hosts;
         let old = if new.is_empty() {
             hosts.remove(host)

@@ -1,7 +1,7 @@
 //! Decisions about Machines of the namespace `prod`, whose policy gives it four vCPUs and 100Gi of storage.
 
 use common::api::choice::{Backend, ReclaimPolicy};
-use common::api::left_volumes::KeptVolume;
+use common::api::libvirt_host::LibvirtHostStatus;
 use common::api::normalized::Normalized;
 use common::names;
 use common::normalize::intent_hash;
@@ -246,31 +246,31 @@ fn claim_of(machine: &str, disk: &str) -> crate::objects::Secret {
 fn kept_disks_count_until_they_are_released() {
     let mut cluster = Cluster::new();
     let claim = claim_of("gone", "data");
-    let kept = |size| -> KeptVolume {
-        serde_json::from_value(json!({
+    let kept = |size: &str| -> LibvirtHostStatus {
+        serde_json::from_value(json!({"keptVolumes": [{
             "machine": "prod/gone", "uid": "u", "disk": "data", "pool": "vms", "volume": "v", "size": size,
-        }))
+        }]}))
         .unwrap()
     };
     // The Machine has a disk of 20Gi.
     cluster.apply(new("web", 1, 1));
     let quotas = cluster.caches.quotas.clone();
     quotas.claim_changed(&claim, 70 << 30);
-    assert!(!quotas.host_changed("hv1", &[kept("20Gi")]));
+    assert!(!quotas.host_changed("hv1", &kept("20Gi")));
     assert!(matches!(
         cluster.decide("web"),
         Decision::Held(Hold::New(_))
     ));
-    assert!(quotas.host_changed("hv1", &[kept("10Gi")]));
+    assert!(quotas.host_changed("hv1", &kept("10Gi")));
     assert_eq!(cluster.decide("web"), Decision::Granted);
 
     cluster.event(&Event::Delete(new("web", 1, 1)));
     cluster.apply(new("db", 1, 1));
-    assert!(!quotas.host_changed("hv1", &[kept("20Gi")]));
+    assert!(!quotas.host_changed("hv1", &kept("20Gi")));
     assert!(matches!(cluster.decide("db"), Decision::Held(Hold::New(_))));
     quotas.claim_deleted(&claim);
     assert_eq!(cluster.decide("db"), Decision::Granted);
-    assert!(quotas.host_changed("hv1", &[]));
+    assert!(quotas.host_changed("hv1", &LibvirtHostStatus::default()));
 }
 
 /// A running Machine with the disk `root` of 20Gi, and with `data` of 10Gi or its volume as a kept one.

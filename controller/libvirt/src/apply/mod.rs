@@ -173,6 +173,7 @@ impl Applier {
     ) -> Result<Option<Written>, Failed> {
         let host = self.registered(host)?;
         let volumes = volumes.or_else(|| to_delete(machine, &host.spec, None));
+        let volumes = volumes.map(|volumes| tombstones::with_sizes(machine, host.name(), volumes));
         let now = Now(OffsetDateTime::now_utc());
         tombstones::record(&self.api, &host, machine, volumes, now).await?;
         Ok(None)

@@ -306,6 +306,7 @@ fn remove_all(
             let record = TombstoneVolume {
                 pool: pool.clone(),
                 volume: volume.name.clone(),
+                size: None,
             };
             stay.push((record, Bytes::new(u128::from(volume.capacity))));
             continue;

@@ -2,8 +2,12 @@
 
 use common::api::left_volumes::{KeptVolume, Tombstone, TombstoneVolume};
 use common::api::libvirt_host::LibvirtHostStatus;
-use common::bounds::{KEPT_VOLUMES_MAX, KEPT_VOLUMES_OF_NAMESPACE_MAX};
+use common::bounds::{
+    KEPT_VOLUMES_MAX, KEPT_VOLUMES_OF_NAMESPACE_MAX, TOMBSTONE_VOLUMES_MAX,
+    TOMBSTONE_VOLUMES_OF_NAMESPACE_MAX, TOMBSTONES_MAX, TOMBSTONES_OF_NAMESPACE_MAX,
+};
 use common::names;
+use common::quantity::Bytes;
 use controller_core::backend::Failed;
 use controller_core::client::{ApiError, GuardedClient, Remedy};
 use controller_core::machine::Machine;
@@ -13,6 +17,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
+use crate::images::names::{base_of, disk_of};
 use crate::libvirt_host::LibvirtHost;
 
 /// Records that something of a Machine may be left on a host; the poller removes it once the host can be read.
@@ -22,19 +27,96 @@ pub(crate) async fn record(
     machine: &Machine,
     volumes: Option<Vec<TombstoneVolume>>,
     now: Now,
-) -> Result<(), ApiError> {
+) -> Result<(), Failed> {
     let mut status = host.status.clone();
     let mut recorded = status.tombstones.iter();
     if recorded.any(|known| known.uid == machine.uid()) {
         return Ok(());
     }
+    let count = volumes.iter().flatten().count();
+    check_room(&status.tombstones, machine.namespace(), count).map_err(|why| waits(host, &why))?;
     status.tombstones.push(Tombstone {
         machine: format!("{}/{}", machine.namespace(), machine.name()),
         uid: machine.uid().to_owned(),
         since: now.text(),
         volumes,
     });
-    put_status(api, host, &status).await
+    Ok(put_status(api, host, &status).await?)
+}
+
+/// Fails with the reason if the host lists too many tombstones, or volumes in them, for another one of this namespace with
+/// this many volumes.
+fn check_room(tombstones: &[Tombstone], namespace: &str, volumes: usize) -> Result<(), String> {
+    let of_namespace = tombstones
+        .iter()
+        .filter(|it| namespace_of(&it.machine) == namespace);
+    let (own, own_volumes) = count(of_namespace);
+    let (all, all_volumes) = count(tombstones.iter());
+    let listed = if own >= TOMBSTONES_OF_NAMESPACE_MAX
+        || own_volumes + volumes > TOMBSTONE_VOLUMES_OF_NAMESPACE_MAX
+    {
+        format!(
+            "lists {own} tombstones of namespace '{namespace}' with {own_volumes} volumes, and at most {TOMBSTONES_OF_NAMESPACE_MAX} with {TOMBSTONE_VOLUMES_OF_NAMESPACE_MAX} of one namespace"
+        )
+    } else if all >= TOMBSTONES_MAX || all_volumes + volumes > TOMBSTONE_VOLUMES_MAX {
+        format!(
+            "lists {all} tombstones with {all_volumes} volumes, and at most {TOMBSTONES_MAX} with {TOMBSTONE_VOLUMES_MAX}"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(format!(
+        "{listed}: make the host reachable and its pools readable, so that what is left of those Machines is deleted"
+    ))
+}
+
+/// The number of tombstones, and of the volumes in them.
+fn count<'t>(tombstones: impl Iterator<Item = &'t Tombstone>) -> (usize, usize) {
+    tombstones.fold((0, 0), |(tombstones, volumes), it| {
+        (
+            tombstones + 1,
+            volumes + it.volumes.iter().flatten().count(),
+        )
+    })
+}
+
+/// The volumes with their sizes, if the Machine is on this host: what other hosts may have of it is not known. A volume that
+/// the status does not report may be there with the size that its disk requests.
+pub(crate) fn with_sizes(
+    machine: &Machine,
+    host: &str,
+    mut volumes: Vec<TombstoneVolume>,
+) -> Vec<TombstoneVolume> {
+    if machine.status.host.as_deref() == Some(host) {
+        for volume in &mut volumes {
+            let name = &volume.volume;
+            volume.size = reported_size(machine, name).or_else(|| requested_size(machine, name));
+        }
+    }
+    volumes
+}
+
+/// The capacity of a volume in the status of its Machine.
+fn reported_size(machine: &Machine, volume: &str) -> Option<Bytes> {
+    let mut volumes = machine.status.volumes.iter();
+    let reported = volumes.find(|it| base_of(&it.claim_name) == volume)?;
+    reported.capacity.as_deref()?.parse().ok()
+}
+
+/// The size of the disk that a volume is of, in the block of its Machine.
+fn requested_size(machine: &Machine, volume: &str) -> Option<Bytes> {
+    let disk = disk_of(volume)?;
+    let mut disks = machine.desired()?.disks.iter();
+    Some(disks.find(|it| it.name == disk)?.size)
+}
+
+/// The failure of an action of a deletion for which the status of the host has no room.
+fn waits(host: &LibvirtHost, why: &str) -> Failed {
+    let message = format!(
+        "LibvirtHost '{}' {why}; the deletion of this Machine waits until then",
+        host.name()
+    );
+    Failed::new(Remedy::UserAction, message)
 }
 
 /// The kept volumes of a host after some of one Machine were added.
@@ -55,9 +137,12 @@ pub(crate) fn add_kept(listed: &[KeptVolume], volumes: &[KeptVolume]) -> Result<
             all.push(volume.clone());
         }
     }
-    if let Some(namespace) = all[listed.len()..].first().map(namespace_of) {
+    if let Some(added) = all.get(listed.len()) {
+        let namespace = namespace_of(&added.machine);
         let count = |all: &[KeptVolume]| {
-            let of_namespace = all.iter().filter(|kept| namespace_of(kept) == namespace);
+            let of_namespace = all
+                .iter()
+                .filter(|kept| namespace_of(&kept.machine) == namespace);
             of_namespace.count()
         };
         if count(&all) > KEPT_VOLUMES_OF_NAMESPACE_MAX {
@@ -75,10 +160,10 @@ pub(crate) fn add_kept(listed: &[KeptVolume], volumes: &[KeptVolume]) -> Result<
     })
 }
 
-/// The namespace of the Machine that a volume was kept of.
-fn namespace_of(kept: &KeptVolume) -> &str {
-    let machine = kept.machine.split_once('/');
-    machine.map_or(kept.machine.as_str(), |(namespace, _)| namespace)
+/// The namespace of a Machine that is recorded with it.
+fn namespace_of(machine: &str) -> &str {
+    let parts = machine.split_once('/');
+    parts.map_or(machine, |(namespace, _)| namespace)
 }
 
 /// Records volumes that are kept of a Machine that is about to be deleted.
@@ -87,13 +172,7 @@ pub(crate) async fn record_kept(
     host: &LibvirtHost,
     volumes: &[KeptVolume],
 ) -> Result<(), Failed> {
-    let added = add_kept(&host.status.kept_volumes, volumes).map_err(|why| {
-        let message = format!(
-            "LibvirtHost '{}' {why}; the deletion of this Machine waits until then",
-            host.name()
-        );
-        Failed::new(Remedy::UserAction, message)
-    })?;
+    let added = add_kept(&host.status.kept_volumes, volumes).map_err(|why| waits(host, &why))?;
     if !added.left_out.is_empty() {
         // Other namespaces have filled the list, so the deletion goes on. The poller counts and names them in the status.
         tracing::warn!(
@@ -215,6 +294,62 @@ mod tests {
         listed.pop();
         assert_eq!(add(&listed, &[kept("blue/db", 1)]), Ok(1));
         add(&listed, &[kept("blue/db", 1), kept("blue/db", 2)]).unwrap_err();
+    }
+
+    fn tombstone(machine: String) -> Tombstone {
+        Tombstone {
+            uid: format!("uid-of-{machine}"),
+            machine,
+            since: "2026-11-28T09:00:00Z".into(),
+            volumes: None,
+        }
+    }
+
+    #[test]
+    fn no_namespace_takes_the_place_of_all_others_among_the_tombstones_of_a_host() {
+        let machines = 0..TOMBSTONES_OF_NAMESPACE_MAX;
+        let mut listed: Vec<_> = machines.map(|it| tombstone(format!("blue/{it}"))).collect();
+        let why = check_room(&listed, "blue", 1).unwrap_err();
+        assert!(why.contains("256 tombstones of namespace 'blue'"), "{why}");
+        assert_eq!(check_room(&listed, "red", 1), Ok(()));
+        assert_eq!(check_room(&listed[1..], "blue", 1), Ok(()));
+
+        let others = TOMBSTONES_OF_NAMESPACE_MAX..TOMBSTONES_MAX;
+        listed.extend(others.map(|it| tombstone(format!("of-{it}/web"))));
+        let why = check_room(&listed, "red", 1).unwrap_err();
+        assert!(why.contains("lists 1024 tombstones"), "{why}");
+        assert_eq!(check_room(&listed[1..], "red", 1), Ok(()));
+    }
+
+    /// A few Machines with many disks would fill the object as well.
+    #[test]
+    fn the_volumes_of_tombstones_have_a_limit_for_each_namespace_too() {
+        let volumes = |count| {
+            let volume = |it| TombstoneVolume {
+                pool: "vms".into(),
+                volume: format!("v{it}"),
+                size: None,
+            };
+            Some((0..count).map(volume).collect())
+        };
+        let mut blue = tombstone("blue/web".into());
+        blue.volumes = volumes(TOMBSTONE_VOLUMES_OF_NAMESPACE_MAX - 2);
+        let mut listed = vec![blue];
+        assert_eq!(check_room(&listed, "blue", 2), Ok(()));
+        let why = check_room(&listed, "blue", 3).unwrap_err();
+        assert!(
+            why.contains("of namespace 'blue' with 510 volumes"),
+            "{why}"
+        );
+        let mut others = tombstone("others/web".into());
+        others.volumes = volumes(TOMBSTONE_VOLUMES_MAX - 512);
+        listed.push(others);
+        assert_eq!(check_room(&listed, "red", 2), Ok(()));
+        let why = check_room(&listed, "red", 3).unwrap_err();
+        assert!(
+            why.contains("lists 2 tombstones with 2046 volumes"),
+            "{why}"
+        );
     }
 
     #[test]

@@ -225,6 +225,7 @@ pub(crate) fn deletable(records: &[VolumeRecord]) -> Vec<TombstoneVolume> {
     let volume = |record: &VolumeRecord| TombstoneVolume {
         pool: record.pool.clone(),
         volume: base_of(&record.volume).to_owned(),
+        size: None,
     };
     let deletable = records.iter().filter(|record| is_to_go(record));
     deletable.map(volume).collect()

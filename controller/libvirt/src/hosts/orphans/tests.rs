@@ -257,6 +257,7 @@ fn a_volume_that_the_domain_keeps_is_not_deleted_whatever_the_tombstone_lists() 
     let listed = volumes(&env).into_iter().map(|volume| TombstoneVolume {
         pool: POOL.into(),
         volume,
+        size: None,
     });
     let listed: Vec<_> = listed.collect();
     assert_eq!(listed.len(), 2);

@@ -1,5 +1,11 @@
 //! Deletion while the file system of an active pool is not mounted: what is in it is recorded.
 
+use common::api::left_volumes::Tombstone;
+use common::bounds::TOMBSTONES_OF_NAMESPACE_MAX;
+use common::quantity::Bytes;
+use controller_core::client::Remedy;
+use controller_core::plan::{Refusal, Subject};
+
 use super::lost::{switch_off, unmount};
 use super::*;
 use crate::plan::action::Action;
@@ -51,6 +57,47 @@ fn volumes_of_a_pool_that_shows_none_are_kept_or_in_a_tombstone() {
         ]
     );
     assert_eq!(state(&env), Some(State::ShutOff));
+}
+
+/// A tenant cannot fill the list for all others, and its quota counts what its Machines left.
+#[test]
+fn a_deletion_waits_while_the_host_lists_too_many_tombstones_of_its_namespace() {
+    let mut env = off();
+    unmount(&env);
+    env.settle();
+    let others = (0..TOMBSTONES_OF_NAMESPACE_MAX).map(|it| Tombstone {
+        machine: format!("default/gone-{it}"),
+        uid: format!("uid-{it}"),
+        since: "2026-11-28T09:00:00Z".into(),
+        volumes: None,
+    });
+    env.object.status.tombstones = others.collect();
+    env.delete();
+    let plan = env.plan().unwrap();
+    let refused = plan.steps().find_map(|step| env.step(&step).err()).unwrap();
+    assert_eq!(refused.remedy, Remedy::UserAction);
+    let refusal = Refusal {
+        subject: Subject::Machine,
+        reason: refused.reason,
+        message: refused.message,
+    };
+    let status = env.plan_after(Some(&refusal)).unwrap().status.unwrap();
+    let ready = status.conditions.iter().find(|it| it.kind == "Ready");
+    let message = &ready.unwrap().message;
+    for part in [
+        "LibvirtHost 'alpha' lists 256 tombstones of namespace 'default'",
+        "the deletion of this Machine waits until then",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+
+    env.object.status.tombstones.pop();
+    env.settle();
+    assert!(env.machine.is_none());
+    let recorded = env.object.status.tombstones.last().unwrap();
+    let volumes = recorded.volumes.iter().flatten();
+    let sizes: Vec<_> = volumes.map(|volume| volume.size).collect();
+    assert_eq!(sizes, [Some(Bytes::mib(20 * 1024)); 2]);
 }
 
 #[test]
