@@ -242,6 +242,13 @@ impl Objects {
             .await
             .with_context(|| format!("deleting {} {name}", self.kind))?;
         Ok(())
+    /// Requests a restart of a Machine, as its user does, and does not wait for it.
+    pub async fn request_restart(&self, name: &str, request: &str) -> Result<()> {
+        let annotations = json!({"machine.vitistack.io/restart-requested": request});
+        let patch = json!({"metadata": {"annotations": annotations}});
+        self.merge(name, &patch).await
+    }
+
     }
 
     /// Waits until the object exists and satisfies `fits`.
@@ -324,6 +331,17 @@ pub fn condition_message<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
 
 /// A condition of an object; null when it has none of that type.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
+/// Whether the status of an object was observed for its current spec.
+pub fn is_reported(object: &Value) -> bool {
+    object["status"]["observedGeneration"] == object["metadata"]["generation"]
+}
+
+/// Whether the restart of a Machine with this request is done.
+pub fn is_restarted(machine: &Value, request: &str) -> bool {
+    let last = &machine["status"]["lastRestart"];
+    last["request"] == request && last["replaces"].is_null()
+}
+
     let conditions = object["status"]["conditions"].as_array();
     conditions
         .and_then(|conditions| {

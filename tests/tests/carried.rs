@@ -2,7 +2,6 @@
 //! names, and fields of the VirtualMachine that a policy names.
 mod environment;
 
-use anyhow::Result;
 use lab::{
     KubevirtCrds,
     objects::{INSTANCE, Kind, POD, VM},
@@ -60,7 +59,7 @@ async fn labels_of_a_machine_reach_its_guest_with_the_next_start() {
     assert_eq!(label(VM, "web", "app").await, "api");
     assert_eq!(label(INSTANCE, "web", "app").await, "web");
 
-    restart(&env, "labels").await.unwrap();
+    env.restart("web", "labels").await;
     runs().await;
     assert_eq!(label(INSTANCE, "web", "tier").await, "front");
     let web = machines.get("web").await.unwrap();
@@ -166,7 +165,7 @@ async fn annotations_that_a_policy_names_reach_the_guest_with_the_next_start() {
         "a"
     );
 
-    restart(&env, "annotations").await.unwrap();
+    env.restart("web", "annotations").await;
     runs().await;
     assert_eq!(
         annotations(INSTANCE, "web", "/metadata").await["example.com/team"],
@@ -174,22 +173,6 @@ async fn annotations_that_a_policy_names_reach_the_guest_with_the_next_start() {
     );
     let web = machines.get("web").await.unwrap();
     assert!(web["status"]["pendingChanges"].is_null());
-}
-
-/// Restarts the Machine `web`, which is done when this returns.
-async fn restart(env: &Environment, request: &str) -> Result<()> {
-    let annotation = format!("machine.vitistack.io/restart-requested={request}");
-    let annotate = ["annotate", "machine", "web", &annotation];
-    env.lab.kubectl().run(&annotate).await?.ok()?;
-    let is_restarted = |web: &Value| {
-        let last = &web["status"]["lastRestart"];
-        last["request"] == request && last["replaces"].is_null()
-    };
-    let machines = env.machines();
-    machines
-        .until("web", "to be restarted", is_restarted)
-        .await?;
-    Ok(())
 }
 
 #[tokio::test]

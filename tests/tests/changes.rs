@@ -7,7 +7,7 @@ use std::slice::from_ref;
 
 use lab::{
     Scenario,
-    objects::{CLAIM, CLASS, INSTANCE, SECRET, VM, condition, condition_message},
+    objects::{CLAIM, CLASS, INSTANCE, SECRET, VM, condition, condition_message, is_restarted},
 };
 use serde_json::{Value, json};
 
@@ -93,17 +93,13 @@ async fn a_secret_that_changes_is_pending_until_the_guest_is_restarted() {
     writes.retain(|write| !write.contains("later"));
     assert!(writes.is_empty(), "{writes:?}");
 
-    let annotations = json!({"machine.vitistack.io/restart-requested": "for the new Secret"});
+    let request = "for the new Secret";
     for (name, _) in both {
-        let patch = json!({"metadata": {"annotations": annotations}});
-        machines.merge(name, &patch).await.unwrap();
+        machines.request_restart(name, request).await.unwrap();
     }
     for (name, _) in both {
         let done = |machine: &Value| {
-            let last = &machine["status"]["lastRestart"];
-            last["request"] == "for the new Secret"
-                && last["replaces"].is_null()
-                && condition(machine, "Ready")["reason"] == "Running"
+            is_restarted(machine, request) && condition(machine, "Ready")["reason"] == "Running"
         };
         let done = machines.until(name, "to be restarted", done).await.unwrap();
         assert_eq!((pending(&done), restart(&done)), (vec![], Value::Null));
@@ -452,9 +448,7 @@ async fn disks_are_plugged_into_a_running_guest_and_out_of_it_where_kubevirt_can
         .await;
 
     // A guest that is started again has all of them.
-    let request =
-        json!({"metadata": {"annotations": {"machine.vitistack.io/restart-requested": "now"}}});
-    machines.merge("web", &request).await.unwrap();
+    machines.request_restart("web", "now").await.unwrap();
     let restarted = has(&["root", "logs", "data"]).await;
     assert_ne!(restarted["metadata"]["uid"], first);
     env.until_pending("web", &[]).await;

@@ -124,9 +124,7 @@ async fn an_evicted_guest_starts_again_and_only_its_own_shutdown_stops_it() {
     assert!(env.objects(INSTANCE).find("web").await.unwrap().is_none());
 
     // A restart request starts a guest that is off.
-    let request = json!({"machine.vitistack.io/restart-requested": "on again"});
-    let patch = json!({"metadata": {"annotations": request}});
-    machines.merge("web", &patch).await.unwrap();
+    machines.request_restart("web", "on again").await.unwrap();
     runs_again(&env, "web", &before).await;
 }
 
@@ -296,10 +294,8 @@ async fn a_foreign_stop_is_kept_by_the_setting() {
     assert_eq!(vm["spec"]["runStrategy"], "Halted");
     assert!(instances.find("db").await.unwrap().is_none());
 
-    let request = json!({"machine.vitistack.io/restart-requested": "on again"});
-    let patch = json!({"metadata": {"annotations": request}});
     for (name, before) in ["web", "db"].iter().zip(&guests) {
-        machines.merge(name, &patch).await.unwrap();
+        machines.request_restart(name, "on again").await.unwrap();
         runs_again(&env, name, before).await;
     }
 }

@@ -291,9 +291,8 @@ async fn a_changed_medium_is_in_the_drive_after_a_restart() {
     let changed = machines.until("web", "to have a larger medium", larger);
     let third = medium(&changed.await.unwrap());
     assert!(third != second && claims.find(&second).await.unwrap().is_some());
-    let annotations = json!({"machine.vitistack.io/restart-requested": "for the medium"});
-    let patch = json!({"metadata": {"annotations": annotations}});
-    machines.merge("web", &patch).await.unwrap();
+    let request = "for the medium";
+    machines.request_restart("web", request).await.unwrap();
     claims.until_gone(&second).await.unwrap();
     let done = |web: &Value| {
         web["status"]["pendingChanges"].is_null() && condition(web, "Ready")["reason"] == "Running"

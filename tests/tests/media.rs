@@ -38,12 +38,6 @@ fn has_drive(object: &Value, spec: &str) -> bool {
         && disks.next().is_none()
 }
 
-async fn restart(env: &Environment, request: &str) {
-    let annotations = json!({"machine.vitistack.io/restart-requested": request});
-    let patch = json!({"metadata": {"annotations": annotations}});
-    env.machines().merge("web", &patch).await.unwrap();
-}
-
 #[tokio::test]
 async fn media_enter_and_leave_the_drive_of_a_running_guest_where_kubevirt_can() {
     let env = Environment::with_best_crds().await;
@@ -111,7 +105,8 @@ async fn media_enter_and_leave_the_drive_of_a_running_guest_where_kubevirt_can()
     assert!(claims.find(&old).await.unwrap().is_some());
     let guest = instances.get("web").await.unwrap();
     assert_eq!(medium(&guest, "/spec"), Some(old.as_str()));
-    restart(&env, "for the medium").await;
+    let request = "for the medium";
+    machines.request_restart("web", request).await.unwrap();
     let has_new = |it: &Value| medium(it, "/spec") == Some(new);
     let guest = instances
         .until("web", "to have the new medium", has_new)
@@ -175,7 +170,8 @@ async fn a_guest_has_the_size_of_a_grown_volume_when_admission_says_so() {
     assert_eq!(guest["metadata"]["uid"], uid);
 
     // A block device has the size after a restart, the file on a volume does not.
-    restart(&env, "for the size").await;
+    let request = "for the size";
+    machines.request_restart("web", request).await.unwrap();
     let guest = guest_has([20, 2]).await;
     assert_ne!(guest["metadata"]["uid"], uid);
     env.until_pending("web", &[root]).await;

@@ -110,17 +110,7 @@ async fn a_card_that_cannot_be_plugged_in_is_pending_and_leaves_nothing_when_it_
     // A card that leaves a guest which has it waits for a restart.
     env.apply(&cards(&["eth1"])).await;
     env.until_pending("stays", &[added]).await;
-    let text = json!({"machine.vitistack.io/restart-requested": "for eth1"});
-    let restart = json!({"metadata": {"annotations": text}});
-    machines.merge("stays", &restart).await.unwrap();
-    let is_restarted = |machine: &Value| {
-        let last = &machine["status"]["lastRestart"];
-        last["request"] == "for eth1" && last["replaces"].is_null()
-    };
-    machines
-        .until("stays", "to be restarted", is_restarted)
-        .await
-        .unwrap();
+    env.restart("stays", "for eth1").await;
     env.until_pending("stays", &NOTHING).await;
     env.apply(&cards(&[])).await;
     let removed = ["networks[eth1]", "present", "absent", "Restart"];

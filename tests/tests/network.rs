@@ -250,9 +250,8 @@ async fn a_network_that_a_guest_uses_is_not_deleted() {
     waits_for(&env, "prod", "web").await;
     assert!(is_in_use(&networks.get("prod").await.unwrap()));
 
-    let restart = json!({"machine.vitistack.io/restart-requested": "other network"});
-    let restart = json!({"metadata": {"annotations": restart}});
-    machines.merge("web", &restart).await.unwrap();
+    let request = "other network";
+    machines.request_restart("web", request).await.unwrap();
     networks.until_gone("prod").await.unwrap();
     machines
         .until_condition("web", "Ready", "True", "Running")
@@ -263,9 +262,7 @@ async fn a_network_that_a_guest_uses_is_not_deleted() {
     // Once the guest's network is removed from the spec, too, no user is left.
     let none = json!({"spec": {"networks": [{"name": "eth0"}]}});
     machines.merge("web", &none).await.unwrap();
-    let restart = json!({"machine.vitistack.io/restart-requested": "no network"});
-    let restart = json!({"metadata": {"annotations": restart}});
-    machines.merge("web", &restart).await.unwrap();
+    machines.request_restart("web", "no network").await.unwrap();
     let free = |network: &Value| network["metadata"]["finalizers"].is_null();
     networks
         .until("test", "to be released", free)

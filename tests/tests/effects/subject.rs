@@ -17,7 +17,7 @@ use common::api::choice::Backend;
 use common::rules::update::{Effect, Field};
 use lab::{
     Kubectl, Lab,
-    objects::{MACHINE, Objects},
+    objects::{MACHINE, Objects, is_reported},
     wait,
 };
 use serde::Deserialize;
@@ -364,9 +364,4 @@ fn is_of(field: Field, line: &str) -> bool {
     // An item of a list that comes or goes is named by the list.
     let is_item = field.ends_with("[].name") || field.ends_with("[].remove");
     below(path, field) || is_item && field.starts_with(path)
-}
-
-/// Whether the status was observed for the current spec.
-fn is_reported(machine: &Value) -> bool {
-    machine["status"]["observedGeneration"] == machine["metadata"]["generation"]
 }

@@ -10,11 +10,12 @@ use futures::{StreamExt as _, stream};
 use lab::{
     Binary, KubevirtCrds, Lab, Options, ProgramUnderTest, Scenario, Simulator,
     audit::{Event, LogPosition},
-    objects::{CLAIM, Kind, MACHINE, Objects},
+    objects::{CLAIM, Kind, MACHINE, Objects, is_restarted},
     wait,
 };
 use serde_json::{Value, json};
 
+pub(crate) use lab::objects::is_reported;
 pub(crate) use lab::reviews::machine;
 
 /// The running programs, in the order in which they are stopped.
@@ -131,6 +132,26 @@ impl Environment {
         self.machines().until_phase(name, "Running").await.unwrap();
     }
 
+    /// Restarts a Machine, which is done when this returns.
+    pub(crate) async fn restart(&self, name: &str, request: &str) -> Value {
+        let machines = self.machines();
+        machines.request_restart(name, request).await.unwrap();
+        let is_done = |it: &Value| is_restarted(it, request);
+        let restarted = machines.until(name, "to be restarted", is_done).await;
+        restarted.unwrap()
+    }
+
+    /// A Machine as the webhook accepts it now: two of them may conflict, because the webhook stores neither.
+    pub(crate) async fn accepted(&self, machine: &Value) -> Value {
+        let create = ["create", "--dry-run=server", "-o", "json", "-f", "-"];
+        let kubectl = self.lab.kubectl();
+        let output = kubectl.run_with(&create, machine.to_string()).await;
+        let mut machine: Value = serde_json::from_str(&output.unwrap().ok().unwrap()).unwrap();
+        let metadata = machine["metadata"].as_object_mut().unwrap();
+        metadata.retain(|key, _| ["name", "namespace"].contains(&key.as_str()));
+        machine
+    }
+
     /// Creates a Machine whose storage class is deleted before the controller reads the Machine: the webhook accepts
     /// only a class that exists.
     pub(crate) async fn machine_without_class(&mut self, name: &str) {
@@ -230,9 +251,4 @@ pub(crate) fn pending(machine: &Value) -> Vec<[&str; 4]> {
         reported.push(keys.map(|key| change[key].as_str().unwrap()));
     }
     reported
-}
-
-/// Whether the status was observed for the current spec.
-pub(crate) fn is_reported(machine: &Value) -> bool {
-    machine["status"]["observedGeneration"] == machine["metadata"]["generation"]
 }

@@ -7,7 +7,9 @@ use kube::Client;
 use lab::{
     Lab, ProgramUnderTest,
     fault_proxy::{FaultProxy, Injection, Interrupted, Scope},
-    objects::{self, CLAIM, DATA_VOLUME, MACHINE, NETWORK, Objects, condition},
+    objects::{
+        self, CLAIM, DATA_VOLUME, MACHINE, NETWORK, Objects, condition, is_reported, is_restarted,
+    },
     reviews,
     wait::Deadline,
 };
@@ -243,7 +245,7 @@ impl Lifecycle<'_> {
                 let cards = json!([{"name": "eth0"}, {"name": "lan", "networkName": "lan"}]);
                 merge(json!({"disks": self.disks("12Gi"), "networks": cards})).await?;
                 let grown = |web: &Value| {
-                    settled(web)
+                    is_reported(web)
                         && capacity(web) == "12Gi"
                         && condition(web, "RestartRequired")["status"] == "True"
                 };
@@ -254,10 +256,8 @@ impl Lifecycle<'_> {
                 networks.until("lan", "to be in use", is_in_use).await?;
             }
             Step::Restart => {
-                let annotations = json!({"machine.vitistack.io/restart-requested": "for the NIC"});
-                let patch = json!({"metadata": {"annotations": annotations}});
-                machines.merge("web", &patch).await?;
-                let restarted = machines.until("web", "to be restarted", is_restarted);
+                machines.request_restart("web", RESTART).await?;
+                let restarted = machines.until("web", "to be restarted", is_done);
                 restarted.await?;
             }
             Step::Stop => {
@@ -314,21 +314,17 @@ pub(crate) async fn restart_when_killed(
     }
 }
 
-/// Whether the status was observed for the current generation.
-fn settled(machine: &Value) -> bool {
-    machine["status"]["observedGeneration"] == machine["metadata"]["generation"]
-}
-
 fn is_in_use(network: &Value) -> bool {
     let finalizers = network["metadata"]["finalizers"].as_array();
     finalizers.is_some_and(|all| all.iter().any(|it| it == "machine.vitistack.io/in-use"))
 }
 
 /// Whether the requested restart is done.
-fn is_restarted(machine: &Value) -> bool {
-    let last = &machine["status"]["lastRestart"];
-    last["request"] == "for the NIC"
-        && last["replaces"].is_null()
+fn is_done(machine: &Value) -> bool {
+    is_restarted(machine, RESTART)
+/// The request of the restart.
+const RESTART: &str = "for the NIC";
+
         && machine["status"]["pendingChanges"].is_null()
         && condition(machine, "Ready")["reason"] == "Running"
 }

@@ -78,9 +78,7 @@ async fn cores_grow_in_a_running_guest_and_shrink_at_its_restart() {
     assert_eq!(vcpus(&env).await, ["3", "3"]);
     env.assert_same_run(&booted).await;
 
-    let request =
-        json!({"metadata": {"annotations": {"machine.vitistack.io/restart-requested": "now"}}});
-    env.machines().merge("vm", &request).await.unwrap();
+    env.machines().request_restart("vm", "now").await.unwrap();
     let again = env
         .until_report("vm", "another boot", |report| report.boot != booted.boot)
         .await;

@@ -2,7 +2,7 @@
 
 use common::api::choice::Backend;
 use common::rules::update::Field;
-use lab::objects::condition;
+use lab::objects::{condition, is_reported};
 use serde_json::{Value, json};
 
 use crate::environment::{self, Environment};
@@ -128,7 +128,7 @@ async fn more_cards_than_ports(env: &Environment) {
     };
     let is_settled = |machine: &Value| {
         let (all, restarts) = waits(machine);
-        machine["status"]["observedGeneration"] == machine["metadata"]["generation"]
+        is_reported(machine)
             && all > 0
             && all == restarts
             && condition(machine, "Ready")["status"] == "True"

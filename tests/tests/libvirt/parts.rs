@@ -1,6 +1,6 @@
 //! The pools, the networks and the daemon of a host fail, one after the other, while a guest runs.
 
-use lab::objects::{HOST, condition};
+use lab::objects::{HOST, condition, is_reported};
 use serde_json::{Value, json};
 
 use crate::environment::Environment;
@@ -48,9 +48,7 @@ async fn a_part_of_a_host_that_fails_costs_no_volume_and_starts_no_second_guest(
         is_protected = !is_protected;
         let change = json!({"spec": {"deletionProtection": is_protected}});
         env.machines().merge("vm", &change).await.unwrap();
-        let is_planned =
-            |vm: &Value| vm["status"]["observedGeneration"] == vm["metadata"]["generation"];
-        env.until("vm", "to be planned", is_planned).await;
+        env.until("vm", "to be planned", is_reported).await;
         assert_eq!(env.domains().await.len(), 1, "{faults:?}");
         assert_eq!(env.files(), files, "{faults:?}");
         for repair in repairs {

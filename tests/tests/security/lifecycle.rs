@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use lab::{
     Lab, OPERATOR_NAMESPACE, Options, Scenario, Subresources,
     audit::LogPosition,
-    objects::{ADDRESS, ATTACHMENT, DATA_VOLUME, NETWORK, POLICY, SECRET, condition},
+    objects::{ADDRESS, ATTACHMENT, DATA_VOLUME, NETWORK, POLICY, SECRET},
     wait,
 };
 use serde_json::{Value, json};
@@ -211,15 +211,9 @@ async fn requested(env: &Environment) {
         let patch = json!({"metadata": {"annotations": {annotation: "now"}}});
         machines.merge("copies", &patch).await.unwrap();
     };
-    request("machine.vitistack.io/restart-requested").await;
-    let done = |machine: &Value| {
-        machine["status"]["lastRestart"]["request"] == "now"
-            && condition(machine, "Ready")["reason"] == "Running"
-    };
-    machines
-        .until("copies", "to be restarted", done)
-        .await
-        .unwrap();
+    env.restart("copies", "now").await;
+    let runs = machines.until_condition("copies", "Ready", "True", "Running");
+    runs.await.unwrap();
     let kubevirt = Subresources::start(env.lab.client()).await.unwrap();
     request("machine.vitistack.io/reset-requested").await;
     let is_reset = |machine: &Value| machine["status"]["lastReset"]["result"] == "Done";
