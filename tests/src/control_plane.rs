@@ -58,7 +58,7 @@ rules:
 /// The enabled controllers. The binder of claims is not one of them: the simulator replaces it.
 const CONTROLLERS: &str = "garbage-collector-controller,namespace-controller,\
     persistentvolumeclaim-protection-controller,serviceaccount-controller,\
-    clusterrole-aggregation-controller";
+    clusterrole-aggregation-controller,validatingadmissionpolicy-status-controller";
 
 /// Further controllers, for pods on a node.
 const CONTROLLERS_OF_PODS: &str = ",deployment-controller,replicaset-controller,\

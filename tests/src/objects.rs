@@ -104,6 +104,13 @@ pub const API_SERVICE: Kind = Kind {
     name: "APIService",
     plural: "apiservices",
 };
+/// A ValidatingAdmissionPolicy, which has no namespace.
+pub const ADMISSION_POLICY: Kind = Kind {
+    group: "admissionregistration.k8s.io",
+    version: "v1",
+    name: "ValidatingAdmissionPolicy",
+    plural: "validatingadmissionpolicies",
+};
 /// A Secret.
 pub const SECRET: Kind = core("Secret", "secrets");
 /// An event, as controllers write them.
@@ -235,13 +242,6 @@ impl Objects {
         Ok(())
     }
 
-    /// Requests the deletion of an object and does not wait for it.
-    pub async fn delete(&self, name: &str) -> Result<()> {
-        self.api
-            .delete(name, &DeleteParams::default())
-            .await
-            .with_context(|| format!("deleting {} {name}", self.kind))?;
-        Ok(())
     /// Requests a restart of a Machine, as its user does, and does not wait for it.
     pub async fn request_restart(&self, name: &str, request: &str) -> Result<()> {
         let annotations = json!({"machine.vitistack.io/restart-requested": request});
@@ -249,6 +249,13 @@ impl Objects {
         self.merge(name, &patch).await
     }
 
+    /// Requests the deletion of an object and does not wait for it.
+    pub async fn delete(&self, name: &str) -> Result<()> {
+        self.api
+            .delete(name, &DeleteParams::default())
+            .await
+            .with_context(|| format!("deleting {} {name}", self.kind))?;
+        Ok(())
     }
 
     /// Waits until the object exists and satisfies `fits`.
@@ -324,13 +331,6 @@ impl Objects {
     }
 }
 
-/// The message of a condition of an object; `None` when it has none of that type.
-pub fn condition_message<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
-    condition(object, kind)["message"].as_str()
-}
-
-/// A condition of an object; null when it has none of that type.
-pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
 /// Whether the status of an object was observed for its current spec.
 pub fn is_reported(object: &Value) -> bool {
     object["status"]["observedGeneration"] == object["metadata"]["generation"]
@@ -342,6 +342,13 @@ pub fn is_restarted(machine: &Value, request: &str) -> bool {
     last["request"] == request && last["replaces"].is_null()
 }
 
+/// The message of a condition of an object; `None` when it has none of that type.
+pub fn condition_message<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
+    condition(object, kind)["message"].as_str()
+}
+
+/// A condition of an object; null when it has none of that type.
+pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
     let conditions = object["status"]["conditions"].as_array();
     conditions
         .and_then(|conditions| {

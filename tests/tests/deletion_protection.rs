@@ -3,7 +3,7 @@
 
 use common::api::crd_files;
 use lab::{
-    Kubectl, install,
+    Kubectl,
     objects::{self, CLAIM, INSTANCE, MACHINE, SECRET, VM, condition_message},
     pages::{Quotes, page, section},
     wait,
@@ -386,22 +386,4 @@ async fn a_crd_of_ours_is_deleted_only_with_the_annotation() {
     }
     // CRDs of others are none of its business.
     run(&kubectl, &["delete", "crd", "datavolumes.cdi.kubevirt.io"]).await;
-}
-
-#[tokio::test]
-async fn the_policies_are_valid_for_the_installed_kinds() {
-    let env = with_protected_machine("default").await;
-    let text = env
-        .lab
-        .kubectl()
-        .run(&["get", "validatingadmissionpolicies", "-o", "yaml"])
-        .await
-        .unwrap()
-        .ok()
-        .unwrap();
-    let list = install::parse(&text).unwrap().remove(0);
-    for policy in list["items"].as_array().unwrap() {
-        let faults = &policy["status"]["typeChecking"]["expressionWarnings"];
-        assert!(faults.is_null(), "{faults}");
-    }
 }

@@ -5,6 +5,7 @@
     reason = "a test that cannot go on has failed"
 )]
 
+mod admission_policies;
 mod configurations;
 #[path = "../environment/mod.rs"]
 mod environment;
