@@ -30,7 +30,8 @@ pub(super) const CREATED_BY: &str = "kubevirt.io/created-by";
 pub(super) const VM_NAME: &str = "vm.kubevirt.io/name";
 
 /// Time that a guest takes to shut down when its pod is deleted under it. KubeVirt's limit is the termination grace
-/// period, 30 s by default; here it is long enough for others to see the pod and the instance meanwhile.
+/// period, 30 s by default. Of a deletion only the second is known, so that it may be up to a second less: a test in which
+/// somebody has to see the pod before it is gone uses [`Scenario::Stuck`].
 const SHUTDOWN: Duration = Duration::from_secs(2);
 
 /// Seconds between the request to delete a pod and the `deletionTimestamp` that the API server sets.
