@@ -14,8 +14,8 @@ use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
 
 use crate::{paths, wait};
 
-/// Timeout of a command: longer than any command of a test takes.
-const LIMIT: Duration = Duration::from_mins(2);
+/// Timeout of a command: longer than any command of a test or of a page waits itself, of which the longest is 15 minutes.
+const LIMIT: Duration = Duration::from_mins(20);
 
 /// The exit code and the output of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]

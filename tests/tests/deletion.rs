@@ -287,7 +287,7 @@ async fn deleting_a_namespace_deletes_its_machines() {
     env.apply(&web).await;
     let machines = env.lab.objects(MACHINE, "team");
     machines.until_phase("web", "Running").await.unwrap();
-    let delete = ["delete", "namespace", "team", "--timeout=60s"];
+    let delete = ["delete", "namespace", "team", "--timeout=10m"];
     kubectl.run(&delete).await.unwrap().ok().unwrap();
     assert!(machines.find("web").await.unwrap().is_none());
 }

@@ -35,7 +35,7 @@ async fn kubectl_wait_and_gitops_tools_can_wait_for_a_machine() {
     let wait = [
         "wait",
         "--for=condition=Ready",
-        "--timeout=30s",
+        "--timeout=10m",
         "machine/web",
     ];
     env.apply(&machine("web", &json!({"template": "small"})))
@@ -68,6 +68,7 @@ async fn kubectl_wait_and_gitops_tools_can_wait_for_a_machine() {
         .merge("web", &json!({"spec": {"powerState": "Running"}}))
         .await
         .unwrap();
+    machines.until_phase("web", "Running").await.unwrap();
     machines.delete("web").await.unwrap();
     let web = machines
         .until_condition("web", "Ready", "False", "Deleting")

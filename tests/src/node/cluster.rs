@@ -91,7 +91,7 @@ impl Cluster {
             "--create-namespace",
         ];
         arguments.extend(image.iter().map(String::as_str));
-        arguments.extend(["--wait", "--timeout=110s"]);
+        arguments.extend(["--wait", "--timeout=10m"]);
         arguments.extend(values);
         if let Err(error) = self.helm(&arguments).await {
             let pods = ["get", "pods,events", "-n", OPERATOR_NAMESPACE];

@@ -39,7 +39,7 @@ impl Demo {
 
         say("\n# The controller creates claims, networks and VirtualMachines for them.");
         let running = "--for=jsonpath={.status.phase}=Running";
-        self.run_successfully(&["wait", "machines", "--all", running, "--timeout=90s"])
+        self.run_successfully(&["wait", "machines", "--all", running, "--timeout=10m"])
             .await?;
         self.run_successfully(&["get", "machines"]).await?;
         self.run_successfully(&["get", "virtualmachines,persistentvolumeclaims"])
@@ -92,13 +92,13 @@ impl Demo {
             "wait",
             "libvirthost/here",
             "--for=condition=Ready",
-            "--timeout=60s",
+            "--timeout=10m",
         ];
         self.run_successfully(&ready).await?;
         self.run_successfully(&["get", "libvirthosts"]).await?;
         self.run_successfully(&["apply", "-f", GUEST]).await?;
         let has_address = "--for=jsonpath={.status.ipAddresses[0]}";
-        self.run_successfully(&["wait", "machine/tiny", has_address, "--timeout=240s"])
+        self.run_successfully(&["wait", "machine/tiny", has_address, "--timeout=10m"])
             .await?;
         self.run_successfully(&["get", "machine", "tiny", "-o", "wide"])
             .await?;

@@ -41,7 +41,7 @@ pub(crate) async fn run(virt_type: VirtType) -> Result<ExitCode> {
                     "wait",
                     "libvirthost/here",
                     "--for=condition=Ready",
-                    "--timeout=60s",
+                    "--timeout=10m",
                 ],
             ),
             ("the Machine", vec!["apply", "-f", guest.as_str()]),

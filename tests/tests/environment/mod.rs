@@ -80,7 +80,7 @@ impl Environment {
     /// Waits until the simulator has created this node.
     pub(crate) async fn until_node(&self, node: &str) {
         let node = format!("node/{node}");
-        let created = ["wait", "--for=create", &node, "--timeout=60s"];
+        let created = ["wait", "--for=create", &node, "--timeout=10m"];
         self.lab
             .kubectl()
             .run(&created)

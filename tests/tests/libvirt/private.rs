@@ -158,7 +158,7 @@ async fn a_private_image_is_only_for_namespaces_whose_credentials_its_server_acc
     assert_eq!(env.files_of("bare").len(), 0);
 
     // A new namespace of the name is another one: what the old one had credentials for is not its own.
-    let delete = ["delete", "namespace", "other", "--timeout=60s"];
+    let delete = ["delete", "namespace", "other", "--timeout=10m"];
     env.lab.kubectl().run(&delete).await.unwrap().ok().unwrap();
     env.lab.apply(&other).await.unwrap();
     env.lab.apply(&secret("other", WRONG)).await.unwrap();

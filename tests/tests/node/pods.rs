@@ -23,7 +23,7 @@ pub(crate) fn deployment(binary: Binary) -> String {
 
 /// Waits until every pod of a program is one of the current template of its Deployment.
 pub(crate) async fn rolled_out(cluster: &Cluster, binary: Binary) {
-    let status = ["rollout", "status", &deployment(binary), "--timeout=110s"];
+    let status = ["rollout", "status", &deployment(binary), "--timeout=10m"];
     cluster.kubectl(&status).await.unwrap();
 }
 

@@ -94,7 +94,7 @@ pub(crate) async fn are_upgraded_rolled_back_and_removed(cluster: &mut Cluster) 
     .await;
     calls.all_answered("upgrade and undone rollouts");
 
-    let uninstall = ["uninstall", "kubevirt-operator", "--wait", "--timeout=110s"];
+    let uninstall = ["uninstall", "kubevirt-operator", "--wait", "--timeout=10m"];
     here.helm(&uninstall).await.unwrap();
     have_processes([0, 0]).await;
     let machine = lab::reviews::machine("unreviewed", &serde_json::json!({"template": "small"}));
@@ -118,7 +118,7 @@ async fn undo(cluster: &Cluster) {
 
 /// Goes back to the release before, which had the first image.
 async fn roll_back(cluster: &Cluster) {
-    let rollback = ["rollback", "kubevirt-operator", "--wait", "--timeout=110s"];
+    let rollback = ["rollback", "kubevirt-operator", "--wait", "--timeout=10m"];
     cluster.helm(&rollback).await.unwrap();
     run_image(cluster, IMAGE_VERSIONS[0]).await;
 }

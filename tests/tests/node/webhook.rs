@@ -171,7 +171,7 @@ async fn stopped_drain(cluster: &Cluster) {
 
 /// All pods move to the other node.
 async fn drain(cluster: &Cluster) {
-    let drain = ["drain", NODES[0], "--timeout=110s"];
+    let drain = ["drain", NODES[0], "--timeout=10m"];
     cluster.kubectl(&drain).await.unwrap();
     for (binary, count) in [(Binary::Webhook, REPLICAS), (Binary::Controller, 1)] {
         for pod in all_ready(cluster, binary, count).await {
