@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::future::join_all;
 use lab::http::{self, Connection};
-use lab::{Lab, ProgramUnderTest, usage};
+use lab::load::LATE_BODY;
+use lab::{Lab, ProgramUnderTest, usage, wait};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{sleep, timeout};
@@ -79,8 +80,21 @@ async fn large_bodies_are_answered_or_refused_within_the_memory_limit() {
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let mut whole = review().to_string().into_bytes();
     whole.resize(BODY_MAX, b' ');
-    let answer = response(&send(&lab, "/mutate", JSON, whole.clone()).await);
-    assert_eq!(answer["allowed"], true);
+    // On a busy machine the first one may take longer than a review has time.
+    let answer = wait::until("a review of 7 MiB to be answered in time", async || {
+        let answer = send(&lab, "/mutate", JSON, whole.clone()).await;
+        if (answer.status, answer.text().as_str()) == (408, LATE_BODY) {
+            return Ok(Err(answer.text()));
+        }
+        let answer = response(&answer);
+        let is_late = answer["status"]["code"] == 504;
+        Ok(if is_late {
+            Err(answer.to_string())
+        } else {
+            Ok(answer)
+        })
+    });
+    assert_eq!(answer.await.unwrap()["allowed"], true);
     whole.push(b' ');
     let answer = send(&lab, "/mutate", JSON, whole).await;
     assert_eq!(
@@ -101,15 +115,21 @@ async fn large_bodies_are_answered_or_refused_within_the_memory_limit() {
     let answers = while_probed(health, while_served(&lab, join_all(answers)));
     let (answers, slowest) = answers.await;
     println!("slowest probe: {} ms", slowest.as_millis());
+    let mut reviewed = 0;
     for answer in answers {
-        if answer.status == 429 {
-            assert_eq!(answer.text(), "too many reviews at once, try again\n");
-            continue;
+        match answer.status {
+            429 => assert_eq!(answer.text(), "too many reviews at once, try again\n"),
+            // The other bodies and their clients take the processors.
+            408 => assert_eq!(answer.text(), LATE_BODY),
+            _ => {
+                let status = response(&answer)["status"].take();
+                let code = status["code"].as_u64().unwrap();
+                assert!(code == 422 || code == 504, "{status}");
+                reviewed += 1;
+            }
         }
-        let status = response(&answer)["status"].take();
-        let code = status["code"].as_u64().unwrap();
-        assert!(code == 422 || code == 504, "{status}");
     }
+    assert!(reviewed > 0, "no body was read");
     let peak = peak(&mut webhook);
     println!("{peak} MiB at most");
     assert!(peak < MEMORY_MAX);
@@ -157,7 +177,7 @@ async fn silent_slow_and_malformed_connections_are_closed_while_others_are_serve
         "{answer}"
     );
     assert!(
-        answer.ends_with("\r\n\r\nthe body did not arrive in time\n"),
+        answer.ends_with(&format!("\r\n\r\n{LATE_BODY}")),
         "{answer}"
     );
     for stream in silent {
