@@ -218,6 +218,9 @@ async fn an_incomplete_or_invalid_handshake_is_closed() {
     let server = start(limits, BodyBudget::default()).await;
     let mut silent = TcpStream::connect(server.address).await.unwrap();
     assert!(closed(&mut silent).await);
+
+    // With time for a handshake on a busy machine.
+    let server = start(self::limits(), BodyBudget::default()).await;
     let mut garbled = TcpStream::connect(server.address).await.unwrap();
     garbled.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     assert!(closed(&mut garbled).await);
@@ -256,14 +259,10 @@ async fn an_idle_connection_is_closed_after_the_idle_limit_counted_from_the_last
     let mut stream = server.connect().await.unwrap();
     // If the limit were counted from the start of the connection, it would end earlier by this.
     tokio::time::sleep(idle / 8).await;
-    exchange(&mut stream, HELLO.as_bytes()).await.unwrap();
     let began = Instant::now();
+    exchange(&mut stream, HELLO.as_bytes()).await.unwrap();
     assert!(closed(&mut stream).await);
-    assert!(
-        began.elapsed() + Duration::from_millis(50) >= idle,
-        "{:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() >= idle, "{:?}", began.elapsed());
 }
 
 #[tokio::test]
@@ -396,7 +395,12 @@ async fn an_oversized_head_is_refused_before_its_time_limit() {
 
 #[tokio::test]
 async fn the_shutdown_answers_pending_requests_and_closes_idle_connections() {
-    let server = start(limits(), BodyBudget::default()).await;
+    // Time for a handshake and a request on a busy machine.
+    let limits = Limits {
+        announced: Duration::from_secs(10),
+        ..limits()
+    };
+    let server = start(limits, BodyBudget::default()).await;
     let (mut busy, mut idle, mut unused) = (
         server.connect().await.unwrap(),
         server.connect().await.unwrap(),
