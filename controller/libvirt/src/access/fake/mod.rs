@@ -268,6 +268,11 @@ impl FakeLibvirt {
         self.state().reads
     }
 
+    /// Number of calls that are under way.
+    pub(crate) fn under_way(&self) -> usize {
+        self.state().under_way
+    }
+
     /// The most calls that were under way at a time.
     pub(crate) fn most_under_way(&self) -> usize {
         self.state().most_under_way

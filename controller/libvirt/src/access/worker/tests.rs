@@ -1,5 +1,6 @@
 //! Workers over a host in memory.
 
+use tokio::time::{advance, pause, resume};
 use uuid::Uuid;
 
 use super::super::CardAddresses;
@@ -7,9 +8,11 @@ use super::super::fake::{FakeLibvirt, When};
 use super::*;
 
 /// Longer than any call here takes, on a busy machine too.
-const LONG: Duration = Duration::from_mins(1);
-/// Limit of a call that hangs.
-const SHORT: Duration = Duration::from_millis(50);
+const LONG: Duration = Duration::from_mins(10);
+/// Limit of a call that hangs: half of [`LONG`], and nobody waits for it, because [`pass_limit`] moves the clock.
+const SHORT: Duration = Duration::from_mins(5);
+/// Limit of a call that is given up before it has begun.
+const BRIEF: Duration = Duration::from_millis(50);
 const NEVER: Pause = Pause {
     first: Duration::from_hours(1),
     longest: Duration::from_hours(1),
@@ -42,6 +45,22 @@ fn worker_of(host: &FakeLibvirt, pause: Pause, overdue_limit: Duration) -> Worke
 
 async fn bridges(worker: &Worker, limit: Duration) -> Result<Vec<String>> {
     worker.call(limit, |host| host.bridges()).await
+}
+
+/// Lets [`SHORT`] pass once a call is under way: a busy machine may take any time to begin it.
+async fn pass_limit(host: &FakeLibvirt) {
+    while host.under_way() == 0 {
+        tokio::task::yield_now().await;
+    }
+    pause();
+    advance(SHORT).await;
+    resume();
+}
+
+/// The error of a call that hangs.
+async fn overdue<T>(host: &FakeLibvirt, call: impl Future<Output = Result<T>>) -> AccessError {
+    let (outcome, ()) = tokio::join!(call, pass_limit(host));
+    outcome.err().unwrap()
 }
 
 fn disconnected() -> AccessError {
@@ -115,7 +134,7 @@ async fn a_call_over_its_limit_is_unknown_and_the_next_does_not_wait_for_it() {
     let host = FakeLibvirt::new();
     let worker = worker(&host, NEVER);
     let hang = host.hang("bridges");
-    let stuck = bridges(&worker, SHORT).await.unwrap_err();
+    let stuck = overdue(&host, bridges(&worker, SHORT)).await;
     assert!(
         matches!(&stuck, AccessError::TimedOut(text) if text.contains("not known")),
         "{stuck}"
@@ -140,10 +159,8 @@ async fn a_worker_that_hangs_for_too_long_gets_another_thread() {
     let host = FakeLibvirt::new();
     let worker = worker_of(&host, NEVER, Duration::ZERO);
     let _hang = host.hang("bridges");
-    assert_eq!(
-        bridges(&worker, SHORT).await.unwrap_err().kind(),
-        "TimedOut"
-    );
+    let stuck = overdue(&host, bridges(&worker, SHORT)).await;
+    assert_eq!(stuck.kind(), "TimedOut");
     worker.call(LONG, |host| host.info()).await.unwrap();
     assert_eq!(host.opened(), 2);
 }
@@ -154,10 +171,8 @@ async fn a_call_whose_caller_is_gone_is_not_begun() {
     let worker = worker(&host, NEVER);
     let hang = host.hang("open");
     let absent = Uuid::nil();
-    let start = worker
-        .call(SHORT, move |host| host.start(absent, false))
-        .await;
-    assert_eq!(start.unwrap_err().kind(), "TimedOut");
+    let start = worker.call(BRIEF, move |host| host.start(absent, false));
+    assert_eq!(start.await.unwrap_err().kind(), "TimedOut");
     drop(hang);
     while let Err(error) = bridges(&worker, LONG).await {
         assert_eq!(error.kind(), "TimedOut");
@@ -172,11 +187,11 @@ async fn calls_that_wait_when_one_gets_stuck_do_not_wait_any_longer() {
     let worker = worker(&host, NEVER);
     let _hang = host.hang("bridges");
     let (stuck, first, second) = tokio::join!(
-        bridges(&worker, SHORT),
+        overdue(&host, bridges(&worker, SHORT)),
         worker.call(LONG, |host| host.info()),
         worker.call(LONG, |host| host.info()),
     );
-    for error in [stuck.unwrap_err(), first.unwrap_err(), second.unwrap_err()] {
+    for error in [stuck, first.unwrap_err(), second.unwrap_err()] {
         assert_eq!(error.kind(), "TimedOut");
     }
 }
@@ -187,15 +202,15 @@ async fn a_wait_that_is_too_long_is_no_fault_of_the_host() {
     let worker = worker(&host, NEVER);
     let hang = host.hang("bridges");
     let (slow, impatient) = tokio::join!(bridges(&worker, LONG), async {
-        let outcome = worker.call(SHORT, |host| host.info()).await;
+        let error = overdue(&host, worker.call(SHORT, |host| host.info())).await;
         drop(hang);
-        outcome
-    },);
+        error
+    });
     slow.unwrap();
-    assert_eq!(impatient.unwrap_err().kind(), "Busy");
+    assert_eq!(impatient.kind(), "Busy");
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn one_call_at_a_time_and_the_other_worker_continues() {
     let fake = FakeLibvirt::new();
     let host = Host::new(Arc::new(fake.clone()), target());
@@ -209,7 +224,7 @@ async fn one_call_at_a_time_and_the_other_worker_continues() {
     let agent = host.slow.call(SHORT, |host| {
         host.agent_addresses(Uuid::nil(), &mut CardAddresses::default())
     });
-    assert_eq!(agent.await.unwrap_err().kind(), "TimedOut");
+    assert_eq!(overdue(&fake, agent).await.kind(), "TimedOut");
     bridges(&host.fast, LONG).await.unwrap();
     assert_eq!(fake.most_under_way(), 2);
 }
