@@ -10,7 +10,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{kubectl::Kubectl, paths, wait};
+use crate::{
+    kubectl::{Kubectl, NOT_READ_IN_TIME},
+    paths, wait,
+};
 
 /// The documents of a YAML text.
 pub fn parse(text: &str) -> Result<Vec<Value>> {
@@ -85,12 +88,22 @@ async fn apply_with(client: &Client, object: &Value, parameters: &PatchParams) -
         .context("an object without a name")?;
     let api = dynamic(client, &types, object["metadata"]["namespace"].as_str())?;
     let patch = Patch::Apply(object);
-    let mut applied = api.patch(name, parameters, &patch).await;
-    // A server may close a connection while a client uses it again. A second apply changes nothing.
-    if matches!(applied, Err(kube::Error::Service(_))) {
-        applied = api.patch(name, parameters, &patch).await;
-    }
-    applied.with_context(|| format!("applying {} {name}", types.kind))?;
+    let what = format!("applying {} {name}", types.kind);
+    let applied = wait::until(&what, async || {
+        let mut applied = api.patch(name, parameters, &patch).await;
+        // A server may close a connection while a client uses it again. A second apply changes nothing.
+        if matches!(applied, Err(kube::Error::Service(_))) {
+            applied = api.patch(name, parameters, &patch).await;
+        }
+        // On processors that are busy with several suites that says nothing of the object.
+        let is_late = |error: &kube::Error| error.to_string().contains(NOT_READ_IN_TIME);
+        let late = applied.as_ref().err().filter(|error| is_late(error));
+        Ok(match late.map(ToString::to_string) {
+            Some(late) => Err(late),
+            None => Ok(applied),
+        })
+    });
+    applied.await?.with_context(|| what.clone())?;
     Ok(())
 }
 

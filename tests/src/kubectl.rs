@@ -52,7 +52,7 @@ impl fmt::Display for Output {
 }
 
 /// End of a refusal after a live read that took longer than the webhook waits.
-const NOT_READ_IN_TIME: &str = "was not read from the API server in time; try again";
+pub(crate) const NOT_READ_IN_TIME: &str = "was not read from the API server in time; try again";
 
 /// kubectl as one user.
 #[derive(Debug, Clone)]

@@ -236,8 +236,8 @@ fn printed_warnings(stderr: &str) -> Vec<String> {
     warnings.unwrap_or_else(|| vec![format!("no warning: {stderr} []")])
 }
 
-/// Limit of the time until the webhook knows that a Machine is gone.
-const CACHE_DELAY: Duration = Duration::from_secs(5);
+/// Limit of the time until the webhook knows that a Machine is gone, on a busy machine.
+const CACHE_DELAY: Duration = Duration::from_mins(1);
 
 /// The field manager of `kubectl apply --server-side`.
 const MANAGER: &str = "kubectl";
@@ -320,25 +320,20 @@ async fn dry_run(lab: &Lab, kind: &str, object: &Value, name: Option<&str>) -> A
     }
 }
 
-/// Stores the object that a case changes. Returns its name.
-async fn store(lab: &Lab, case: &Case, old: &Value) -> String {
+/// Stores the object that a case changes. Returns its name. An error: it is refused, which may be because of the Machine of
+/// the case before.
+async fn store(lab: &Lab, case: &Case, old: &Value) -> kube::Result<String> {
     let name = old["metadata"]["name"].as_str().unwrap();
     // As kubectl: otherwise its apply would conflict with another field manager.
     let parameters = PatchParams::apply(MANAGER).force();
     let objects = api(lab, &case.kind);
-    objects
-        .patch(name, &parameters, &Patch::Apply(old))
-        .await
-        .unwrap();
+    objects.patch(name, &parameters, &Patch::Apply(old)).await?;
     if let Some(status) = case.old.as_ref().and_then(|old| old.status.as_ref()) {
         let patch = Patch::Merge(json!({"status": status}));
         let parameters = PatchParams::default();
-        objects
-            .patch_status(name, &parameters, &patch)
-            .await
-            .unwrap();
+        objects.patch_status(name, &parameters, &patch).await?;
     }
-    name.to_owned()
+    Ok(name.to_owned())
 }
 
 /// Why the answers to a case are not those of its table, if they are not: those of the API server, and of kubectl if it is
@@ -346,7 +341,10 @@ async fn store(lab: &Lab, case: &Case, old: &Value) -> String {
 async fn failure(lab: &Lab, kubectl: Option<&Kubectl>, case: &Case) -> Option<String> {
     let (mut object, mut stored) = (case.object(), None);
     if let Some(old) = case.old_object() {
-        let name = store(lab, case, &old).await;
+        let name = match store(lab, case, &old).await {
+            Ok(name) => name,
+            Err(error) => return Some(format!("{}: {error}\n{case:?}", case.name)),
+        };
         object["metadata"]["name"] = json!(name);
         stored = Some(name);
     }
