@@ -15,6 +15,9 @@ pub const LIMIT: Duration = Duration::from_mins(5);
 /// Shortest and longest interval between two checks. Many suites wait at a time on two cores.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
+/// Interval between two checks of [`until_at_once`].
+const AT_ONCE: Duration = Duration::from_millis(5);
+
 /// A point in time at which a wait fails.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline(Instant);
@@ -46,6 +49,24 @@ pub async fn until<T, S: Debug>(
 pub async fn until_within<T, S: Debug>(
     limit: Duration,
     what: &str,
+    look: impl AsyncFnMut() -> Result<Result<T, S>>,
+) -> Result<T> {
+    wait(limit, interval, what, look).await
+}
+
+/// As [`until`], for something that may be over soon after it has begun: the time between two checks does not grow.
+pub async fn until_at_once<T, S: Debug>(
+    what: &str,
+    look: impl AsyncFnMut() -> Result<Result<T, S>>,
+) -> Result<T> {
+    wait(LIMIT, |_| AT_ONCE, what, look).await
+}
+
+/// Calls `look`, with the time between two calls that `pause` returns for the time waited so far.
+async fn wait<T, S: Debug>(
+    limit: Duration,
+    pause: impl Fn(Duration) -> Duration,
+    what: &str,
     mut look: impl AsyncFnMut() -> Result<Result<T, S>>,
 ) -> Result<T> {
     let start = Instant::now();
@@ -56,7 +77,7 @@ pub async fn until_within<T, S: Debug>(
             Err(seen) if deadline.passed() => {
                 return Err(timed_out(limit, what, &seen));
             }
-            Err(_) => sleep(interval(start.elapsed())).await,
+            Err(_) => sleep(pause(start.elapsed())).await,
         }
     }
 }

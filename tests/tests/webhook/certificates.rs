@@ -253,7 +253,8 @@ async fn a_lost_or_damaged_secret_is_recovered() {
 #[tokio::test]
 async fn a_ca_put_into_the_secret_is_published_before_it_signs() {
     let mut lab = lab().await;
-    let webhook = lab.webhook(&[("CA_PROPAGATION", "2s")]).await.unwrap();
+    // Longer than a client of this test uses a bundle, on a busy machine.
+    let webhook = lab.webhook(&[("CA_PROPAGATION", "10s")]).await.unwrap();
     let before = stored(&lab, "ca.crt").await;
     let now = OffsetDateTime::now_utc();
     let own = Ca::generate("Our own CA", now, CA_LIFETIME).unwrap();
