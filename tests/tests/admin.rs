@@ -168,7 +168,7 @@ async fn probes_are_answered_beside_any_number_of_other_clients() {
             (webhook, "/readyz"),
         ] {
             // The other clients occupy their slots for ten seconds: until then a probe has to be answered.
-            let probe = timeout(Duration::from_secs(5), http::get(address, path)).await;
+            let probe = timeout(Duration::from_secs(8), http::get(address, path)).await;
             let answer = probe.unwrap().unwrap();
             assert_eq!((answer.status, answer.text().as_str()), (200, "ok\n"));
         }

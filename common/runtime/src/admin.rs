@@ -233,12 +233,17 @@ mod tests {
         (address, tasks)
     }
 
-    /// Checks that both probes are answered within a second, kubelet's default timeout.
+    /// Limit of two probes, on a busy machine too. A connection that is not displaced ends later, at [`CONNECTION_LIMIT`].
+    const PROBED_WITHIN: Duration = Duration::from_secs(8);
+
+    /// Checks that both probes are answered before another connection ends by itself.
     async fn assert_probed(address: std::net::SocketAddr) {
-        for path in ["/healthz", "/readyz"] {
-            let probe = timeout(Duration::from_secs(1), ask(address, path)).await;
-            assert_eq!(probe.unwrap(), (200, "ok\n".to_owned()));
-        }
+        let probes = async {
+            for path in ["/healthz", "/readyz"] {
+                assert_eq!(ask(address, path).await, (200, "ok\n".to_owned()));
+            }
+        };
+        timeout(PROBED_WITHIN, probes).await.unwrap();
     }
 
     #[tokio::test]

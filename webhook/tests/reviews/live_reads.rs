@@ -88,7 +88,7 @@ async fn a_machine_with_many_wrong_names_causes_at_most_sixteen_reads() {
     assert_eq!(live.reads.load(Ordering::Relaxed), 16);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_live_read_without_answer_is_given_up_after_half_a_second() {
     let live = Live {
         never_answers: true,
@@ -108,9 +108,8 @@ async fn a_live_read_without_answer_is_given_up_after_half_a_second() {
     );
     let text = "MachineTemplate 'smal' was not read from the API server in time; try again";
     assert_eq!(status["message"], text);
-    let took = began.elapsed();
-    let expected = Duration::from_millis(490)..Duration::from_millis(2_500);
-    assert!(expected.contains(&took), "{took:?}");
+    // The clock moves only while everything waits.
+    assert_eq!(began.elapsed(), Duration::from_millis(500));
 }
 
 #[tokio::test]
