@@ -30,7 +30,7 @@ async fn one_machine_is_created_before_most_of_a_fleet_in_another_namespace() {
     let before = env.lab.log_position().await.unwrap();
     env.controller.start_again().unwrap();
     let vms = env.objects(VM);
-    wait::until("the first of the fleet", async || {
+    wait::until_at_once("the first of the fleet", async || {
         let made = vms.list().await?.len();
         Ok(if made > 0 {
             Ok(())
@@ -56,6 +56,7 @@ async fn one_machine_is_created_before_most_of_a_fleet_in_another_namespace() {
     .unwrap();
 
     let (mut waits, mut is_made, mut fleet_first) = (false, false, 0);
+    let mut fleet_before = 0;
     let controller = Binary::Controller.user();
     let look = |event: Event| {
         let alone = event.namespace == "alone";
@@ -63,6 +64,7 @@ async fn one_machine_is_created_before_most_of_a_fleet_in_another_namespace() {
             "machines" => waits |= alone && event.verb != "get",
             "virtualmachines" if event.user == controller && event.wrote() => {
                 is_made |= alone;
+                fleet_before += usize::from(!waits);
                 fleet_first += usize::from(waits && !is_made);
             }
             _ => {}
@@ -70,6 +72,10 @@ async fn one_machine_is_created_before_most_of_a_fleet_in_another_namespace() {
     };
     env.lab.for_each_request(before, look).await.unwrap();
     assert!(is_made);
+    assert!(
+        fleet_before < FLEET / 2,
+        "{fleet_before} of {FLEET} VirtualMachines were created before it"
+    );
     assert!(
         fleet_first < FLEET / 2,
         "it waited for {fleet_first} of {FLEET} VirtualMachines"

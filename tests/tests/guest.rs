@@ -66,6 +66,17 @@ async fn every_printable_status_of_kubevirt_is_mapped() {
         env.simulator.set("default", "web", Scenario::Shows(word));
         let shows = |vm: &Value| vm["status"]["printableStatus"] == word;
         env.objects(VM).until("web", word, shows).await.unwrap();
+        if reason == "Running" {
+            // Before, it was Ready for the same reason.
+            env.barrier(&format!("after-{}", word.to_lowercase())).await;
+            let web = machines.get("web").await.unwrap();
+            let ready = condition(&web, "Ready");
+            assert_eq!(
+                (&ready["status"], &ready["reason"]),
+                (&json!(status), &json!(reason)),
+                "{word}"
+            );
+        }
         let web = machines
             .until_condition("web", "Ready", status, reason)
             .await

@@ -173,17 +173,6 @@ async fn a_foreign_claim_is_refused_and_a_retained_one_is_adopted() {
     assert_forbidden(&refused(&env.lab, &web).await, fault);
 }
 
-/// A Machine as the webhook accepts it now.
-async fn accepted(lab: &Lab, machine: &Value) -> Value {
-    let create = ["create", "--dry-run=server", "-o", "json", "-f", "-"];
-    let kubectl = lab.kubectl();
-    let output = kubectl.run_with(&create, machine.to_string()).await;
-    let mut machine: Value = serde_json::from_str(&output.unwrap().ok().unwrap()).unwrap();
-    let metadata = machine["metadata"].as_object_mut().unwrap();
-    metadata.retain(|key, _| ["name", "namespace"].contains(&key.as_str()));
-    machine
-}
-
 /// Two replicas may each accept one of two Machines: neither has the other Machine in its cache.
 #[tokio::test]
 async fn of_two_conflicting_machines_that_were_both_admitted_the_older_one_continues() {
@@ -199,7 +188,7 @@ async fn of_two_conflicting_machines_that_were_both_admitted_the_older_one_conti
     ];
     let mut together = Vec::new();
     for machine in &pair {
-        together.push(accepted(&env.lab, machine).await);
+        together.push(env.accepted(machine).await);
     }
     env.lab.unregister_webhooks().await.unwrap();
     for (name, machine) in ["first", "second", "a-b", "a"].into_iter().zip(&together) {
