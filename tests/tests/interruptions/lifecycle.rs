@@ -30,7 +30,7 @@ pub(crate) const SETTINGS: [(&str, &str); 2] =
 /// deliver the change one after the other, on a machine that is busy with other suites. Shorter than the reconcile
 /// interval, so that a state which only the periodic reconcile repairs is reported.
 const SETTLE_LIMIT: Duration = Duration::from_mins(2);
-/// Time after which nothing more happens by itself in the run that the others are compared with.
+/// Time without a change after which nothing more happens by itself in the run that the others are compared with.
 const BASELINE_PAUSE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_secs(1);
 
@@ -281,21 +281,26 @@ impl Lifecycle<'_> {
     }
 
     /// The state after a step: as soon as it equals the baseline's, or after [`SETTLE_LIMIT`] in any case. That of the
-    /// baseline itself is taken after [`BASELINE_PAUSE`], when KubeVirt has done what it does by itself.
+    /// baseline itself is taken when it has not changed for [`BASELINE_PAUSE`]: KubeVirt has done what it does by itself.
     async fn state_after(&self, step: Step, uids: &mut Uids) -> Result<State> {
-        let expected = self.baseline.map(|it| &it.steps[step as usize].result);
-        let deadline = Deadline::after(if self.baseline.is_some() {
-            SETTLE_LIMIT
-        } else {
-            BASELINE_PAUSE
-        });
+        let baseline = self.baseline.map(|it| &it.steps[step as usize].result);
+        let deadline = Deadline::after(SETTLE_LIMIT);
+        let mut state = state::of(self.lab, self.namespace, uids).await?;
+        let mut pause = Deadline::after(BASELINE_PAUSE);
         loop {
-            let state = state::of(self.lab, self.namespace, uids).await?;
-            let is_at_rest = expected.is_some_and(|it| state::differences(&state, it).is_empty());
+            let is_at_rest = match baseline {
+                Some(expected) => state::differences(&state, expected).is_empty(),
+                None => pause.passed(),
+            };
             if is_at_rest || deadline.passed() {
                 return Ok(state);
             }
             sleep(POLL).await;
+            let next = state::of(self.lab, self.namespace, uids).await?;
+            if !state::differences(&state, &next).is_empty() {
+                pause = Deadline::after(BASELINE_PAUSE);
+            }
+            state = next;
         }
     }
 }
@@ -319,12 +324,12 @@ fn is_in_use(network: &Value) -> bool {
     finalizers.is_some_and(|all| all.iter().any(|it| it == "machine.vitistack.io/in-use"))
 }
 
-/// Whether the requested restart is done.
-fn is_done(machine: &Value) -> bool {
-    is_restarted(machine, RESTART)
 /// The request of the restart.
 const RESTART: &str = "for the NIC";
 
+/// Whether the requested restart is done.
+fn is_done(machine: &Value) -> bool {
+    is_restarted(machine, RESTART)
         && machine["status"]["pendingChanges"].is_null()
         && condition(machine, "Ready")["reason"] == "Running"
 }
