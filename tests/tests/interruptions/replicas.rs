@@ -63,17 +63,28 @@ async fn two_replicas_give_no_address_twice_and_lose_no_image() {
     let points: Vec<Vec<_>> = steps.iter().map(|step| points(&step.writes)).collect();
     let outcomes = (2..)
         .zip(runs(&points))
-        .map(|(number, faults)| run(number, faults));
+        .map(|(number, faults): (_, Faults)| {
+            let run = &run;
+            async move {
+                let steps = run(number, faults.clone()).await?;
+                anyhow::Ok(faults.into_iter().zip(steps))
+            }
+        });
     let outcomes: Vec<_> = stream::iter(outcomes)
         .buffer_unordered(AT_ONCE)
         .try_collect()
         .await
         .unwrap();
     let count = points.iter().map(Vec::len).sum::<usize>();
-    let injected = outcomes.iter().flatten().filter(|it| it.injected).count();
-    println!("{injected} of {count} faults were injected");
+    let injected = outcomes.into_iter().flatten();
+    let injected = injected.filter_map(|(fault, step)| fault.filter(|_| step.injected));
+    let injected: Vec<_> = injected.map(|it| it.fault).collect();
+    println!("{} of {count} faults were injected", injected.len());
     // Which replica is first differs from run to run.
-    assert!(injected * 2 >= count);
+    assert!(injected.len() * 2 >= count, "{injected:?}");
+    for fault in [faults(0), faults(1)].concat() {
+        assert!(injected.contains(&fault), "never: {fault}");
+    }
 }
 
 /// The fault in each of the steps.
