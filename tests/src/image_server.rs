@@ -41,7 +41,7 @@ impl Shared {
     }
 }
 
-/// A running server; it ends with the process. A path without an answer is never answered.
+/// A running server; it ends with the process. A path without an answer is never answered; the query of a URL is ignored.
 #[derive(Debug)]
 pub struct ImageServer {
     address: SocketAddr,
@@ -108,7 +108,8 @@ impl ImageServer {
 fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     let mut lines = BufReader::new(stream.try_clone()?).lines();
     let first = lines.next().transpose()?.unwrap_or_default();
-    let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
+    let target = first.split(' ').nth(1).unwrap_or_default();
+    let path = target.split('?').next().unwrap_or_default().to_owned();
     // The end of the head.
     lines
         .take_while(|line| line.as_ref().is_ok_and(|line| !line.is_empty()))

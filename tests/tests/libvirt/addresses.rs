@@ -1,11 +1,11 @@
 //! A first guest: an image by name boots, has the key of its cloud-init, a disk that is named in the guest, and answers
 //! at the address that was allocated.
 
-use lab::{libvirt::image, objects::ADDRESS, wait};
+use lab::{image_server::ImageServer, libvirt::image, objects::ADDRESS, wait};
 use serde_json::{Value, json};
 
 use crate::environment::Environment;
-use crate::images::{checksum, qcow2, served};
+use crate::images::{PATH, checksum, qcow2};
 
 /// No service of the guest has this port: its kernel refuses a connection to it.
 const PORT: u16 = 9;
@@ -67,7 +67,8 @@ async fn an_image_by_name_boots_and_answers_at_its_allocated_address() {
     };
     let content = qcow2(&image().await.unwrap(), &env.libvirt.path("guest.qcow2"));
     let checksum = checksum(&content);
-    let (url, _) = served(content);
+    let server = ImageServer::start().unwrap();
+    let url = server.serve(PATH, content);
     env.allow(&url).await;
     let image = json!({
         "apiVersion": "vitistack.io/v1alpha1", "kind": "MachineImage", "metadata": {"name": "tiny"},

@@ -174,6 +174,19 @@ impl Environment {
             .unwrap()
     }
 
+    /// Waits until the guest of a domain is off while its Machine is deleted. The wait ends at once, before the deletion
+    /// goes on for long.
+    pub(crate) async fn until_off(&self, domain: &str) {
+        wait::until_at_once("the guest to be off", async || {
+            let state = self.libvirt.virsh(&["domstate", domain]).await?;
+            // If the domain is undefined already, only its volumes are left.
+            let is_off = state.code != 0 || state.stdout.trim() == "shut off";
+            Ok(is_off.then_some(()).ok_or(state.stdout))
+        })
+        .await
+        .unwrap();
+    }
+
     /// Waits for the first boot of a Machine's guest, and until it is Running.
     pub(crate) async fn until_booted(&self, name: &str) {
         self.until_report(name, "its first boot", |it| it.boots == 1)
@@ -211,6 +224,11 @@ impl Environment {
 
     pub(crate) async fn delete(&self, name: &str) {
         self.machines().delete(name).await.unwrap();
+        self.until_gone(name).await;
+    }
+
+    /// Waits until a deleted Machine is gone, for as long as a boot may take.
+    pub(crate) async fn until_gone(&self, name: &str) {
         wait::until_within(BOOT_LIMIT, &format!("{name} to be gone"), async || {
             let machine = self.machines().find(name).await?;
             Ok(machine.map_or(Ok(()), |machine| Err(machine["status"].to_string())))

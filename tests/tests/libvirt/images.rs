@@ -1,20 +1,9 @@
 //! An image from a server: downloaded once, verified, and the backing file of two disks.
 
-use std::{
-    fmt::Write as _,
-    fs,
-    io::{BufRead as _, BufReader, Write as _},
-    net::TcpListener,
-    path::Path,
-    process::Command,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
-};
+use std::{fmt::Write as _, fs, path::Path, process::Command};
 
 use lab::{
+    image_server::ImageServer,
     libvirt::image,
     objects::{HOST, condition_message},
 };
@@ -23,30 +12,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::environment::{Environment, machine};
 
-/// A server of one file: its URL, and the number of requests for the file.
-pub(crate) fn served(content: Vec<u8>) -> (String, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/guest.qcow2", listener.local_addr().unwrap());
-    let requests = Arc::new(AtomicUsize::new(0));
-    let count = requests.clone();
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            count.fetch_add(1, Ordering::SeqCst);
-            let request = BufReader::new(stream.try_clone().unwrap()).lines();
-            let head = request.take_while(|line| line.as_ref().is_ok_and(|line| !line.is_empty()));
-            assert!(head.count() > 0);
-            let length = content.len();
-            write!(
-                stream,
-                "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
-            )
-            .and_then(|()| stream.write_all(&content))
-            .unwrap_or_default();
-        }
-    });
-    (url, requests)
-}
+/// The path of the image at its server.
+pub(crate) const PATH: &str = "guest.qcow2";
 
 fn qemu_img(arguments: &[&str]) {
     let done = Command::new("qemu-img").args(arguments).status().unwrap();
@@ -98,7 +65,8 @@ async fn an_image_is_downloaded_once_and_its_checksum_is_verified() {
     };
     let content = qcow2(&image().await.unwrap(), &env.libvirt.path("guest.qcow2"));
     let checksum = checksum(&content);
-    let (url, requests) = served(content);
+    let server = ImageServer::start().unwrap();
+    let url = server.serve(PATH, content);
     env.allow(&url).await;
     for name in ["first", "second"] {
         env.apply(name, &root("1Gi", &url, &checksum)).await;
@@ -112,7 +80,7 @@ async fn an_image_is_downloaded_once_and_its_checksum_is_verified() {
             [1 << 30]
         );
     }
-    assert_eq!(requests.load(Ordering::SeqCst), 1, "one host, one fetch");
+    assert_eq!(server.requests(PATH), 1, "one host, one fetch");
 
     // Its completion marker is lost: the image stays below the running guests, and is fetched again beside it.
     let monitor = env.monitor();
@@ -128,7 +96,7 @@ async fn an_image_is_downloaded_once_and_its_checksum_is_verified() {
             && machine["status"]["volumes"][0]["phase"] == "Bound"
     };
     env.until("third", "to be off with its disk", is_off).await;
-    assert_eq!(requests.load(Ordering::SeqCst), 2, "it is fetched again");
+    assert_eq!(server.requests(PATH), 2, "it is fetched again");
     assert!(fetched(&env).await.contains(&below));
     for name in ["first", "second"] {
         env.until_report(name, "the same boot", |it| it.boots == 1)
@@ -167,7 +135,8 @@ async fn an_image_that_names_a_file_of_the_host_is_refused() {
         "create", "-q", "-f", "qcow2", "-b", secret, "-F", "raw", file,
     ]);
     // From a URL.
-    let (url, asked) = served(fs::read(&overlay).unwrap());
+    let server = ImageServer::start().unwrap();
+    let url = server.serve(PATH, fs::read(&overlay).unwrap());
     env.allow(&url).await;
     let image = json!({"url": url});
     let disk = |image: &Value| json!({"disks": [{"name": "root", "size": "1Gi", "storageClass": "local", "image": image}]});
@@ -182,7 +151,7 @@ async fn an_image_that_names_a_file_of_the_host_is_refused() {
         why.contains(&format!("has the backing file '{secret}'")),
         "{why}"
     );
-    assert!(asked.load(Ordering::SeqCst) >= 1);
+    assert!(server.requests(PATH) >= 1);
     assert_eq!(fetched(&env).await, [""; 0], "nothing of it was uploaded");
     // Put into the image pool by hand: the same, and an external data file, which libvirt does not report.
     let data = env.libvirt.path("data.qcow2");
@@ -264,7 +233,8 @@ async fn an_image_from_a_private_address_needs_a_listed_source() {
         return;
     };
     let content = qcow2(&image().await.unwrap(), &env.libvirt.path("guest.qcow2"));
-    let (url, asked) = served(content);
+    let server = ImageServer::start().unwrap();
+    let url = server.serve(PATH, content);
     let image = |url: &str| json!({"disks": [{"name": "root", "size": "1Gi", "storageClass": "local", "image": {"url": url}}]});
     // A literal address is refused at admission.
     let error = env
@@ -303,7 +273,7 @@ async fn an_image_from_a_private_address_needs_a_listed_source() {
             "{shown}"
         );
     }
-    assert_eq!(asked.load(Ordering::SeqCst), 0, "nothing was connected");
+    assert_eq!(server.requests(PATH), 0, "nothing was connected");
     // The administrator lists it, and the Machine starts without another change.
     env.allow(&number).await;
     env.until_reachable("resolved").await;

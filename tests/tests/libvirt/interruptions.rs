@@ -66,15 +66,7 @@ async fn a_daemon_that_does_not_answer(env: &mut Environment) {
     let finalizers = &finalizers["metadata"]["finalizers"];
     assert_eq!(finalizers, &json!(["machine.vitistack.io/cleanup"]));
     env.libvirt.thaw().unwrap();
-    wait::until_within(BOOT_LIMIT, "vm to be gone", async || {
-        Ok(env
-            .machines()
-            .find("vm")
-            .await?
-            .map_or(Ok(()), |it| Err(it["status"].to_string())))
-    })
-    .await
-    .unwrap();
+    env.until_gone("vm").await;
     assert!(env.domains().await.is_empty());
     assert!(env.files().is_empty(), "{:?}", env.files());
     assert_eq!(before.boots, 1);
@@ -100,26 +92,10 @@ async fn a_guest_that_is_killed(env: &Environment) {
 async fn a_controller_that_is_killed_during_a_deletion(env: &mut Environment) {
     env.machines().delete("killed").await.unwrap();
     let domain = env.domain("killed").await;
-    wait::until_within(BOOT_LIMIT, "the guest to be off", async || {
-        let reported = env.libvirt.virsh(&["domstate", &domain]).await?;
-        // If the domain is undefined already, only its volumes are left.
-        Ok((reported.code != 0 || reported.stdout.trim() == "shut off")
-            .then_some(())
-            .ok_or(reported.stdout))
-    })
-    .await
-    .unwrap();
+    env.until_off(&domain).await;
     env.controller.kill();
     env.controller.start_again().unwrap();
-    wait::until_within(BOOT_LIMIT, "the Machine to be gone", async || {
-        Ok(env
-            .machines()
-            .find("killed")
-            .await?
-            .map_or(Ok(()), |it| Err(it["status"].to_string())))
-    })
-    .await
-    .unwrap();
+    env.until_gone("killed").await;
     assert!(env.domains().await.is_empty());
     assert!(env.files().is_empty(), "{:?}", env.files());
 }

@@ -36,10 +36,13 @@ async fn freeze_during_a_copy(env: &mut Environment) -> String {
     let begun = async || {
         let copies = env.files_of(".root.raw.attempt-").into_iter();
         let mut copies = copies.filter(|name| !name.ends_with(".complete"));
-        Ok(copies.next().ok_or("no copy"))
+        let copy = copies.next();
+        if copy.is_some() {
+            signal(&mut env.controller, Signal::STOP);
+        }
+        Ok(copy.ok_or("no copy"))
     };
-    let copy = wait::until("a copy to begin", begun).await.unwrap();
-    signal(&mut env.controller, Signal::STOP);
+    let copy = wait::until_at_once("a copy to begin", begun).await.unwrap();
     let marker = format!("{copy}.complete");
     assert_eq!(env.files_of(&marker), [""; 0], "the copy is complete");
     copy
@@ -126,14 +129,7 @@ async fn a_controller_that_continues_after_its_lease_overwrites_deletes_and_star
     // The newer one is frozen while it deletes the Machine; the older one deletes it, and makes another one.
     env.machines().delete("vm").await.unwrap();
     let domain = env.domain("vm").await;
-    wait::until("the guest to be off", async || {
-        let state = env.libvirt.virsh(&["domstate", &domain]).await?;
-        // If the domain is undefined already, only its volumes are left.
-        let is_off = state.code != 0 || state.stdout.trim() == "shut off";
-        Ok(is_off.then_some(()).ok_or(state.stdout))
-    })
-    .await
-    .unwrap();
+    env.until_off(&domain).await;
     signal(&mut newer, Signal::STOP);
     let machines = env.machines();
     machines.until_gone("vm").await.unwrap();
