@@ -1,5 +1,4 @@
 //! Media of CD-ROM drives and sizes of disks on KubeVirt: what admission announces is what happens to the running guest.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod environment;
 
