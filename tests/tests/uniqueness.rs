@@ -209,7 +209,7 @@ async fn of_two_conflicting_machines_that_were_both_admitted_the_older_one_conti
     let a = machines.until_condition("a", "StorageReady", "False", "NameConflict");
     assert_eq!(
         condition(&a.await.unwrap(), "StorageReady")["message"],
-        "PersistentVolumeClaim 'a-b-c' belongs to disk 'c' of Machine 'a-b': rename disk 'b-c', or delete or rename that claim; it is left untouched"
+        "PersistentVolumeClaim 'a-b-c' belongs to disk 'c' of Machine 'a-b': give disk 'b-c' another name, or delete that claim; it is left untouched"
     );
     assert_eq!(
         machines.get("first").await.unwrap()["status"]["phase"],

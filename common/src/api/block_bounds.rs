@@ -1,5 +1,5 @@
 //! What every block that admission writes holds and the schema of the CRD cannot say: amounts, products and unique
-//! names. A block that does not hold it was written past admission.
+//! names. A block that does not hold it was written without admission.
 
 use std::collections::BTreeSet;
 use std::fmt;

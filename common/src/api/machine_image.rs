@@ -153,7 +153,7 @@ impl PinnedImage {
 }
 
 impl MachineImageSpec {
-    /// What a block holds of a MachineImage of this name. `None` if the spec was written past admission and has no
+    /// What a block holds of a MachineImage of this name. `None` if the spec was written without admission and has no
     /// source or no size.
     pub fn pinned(&self, name: &str) -> Option<PinnedImage> {
         let source = self.source.as_ref()?;

@@ -90,7 +90,7 @@ pub struct ImageRow {
 }
 
 impl ImageRow {
-    /// The row of a `MachineImage`. `None` if it was written past admission and has no source or no size.
+    /// The row of a `MachineImage`. `None` if it was written without admission and has no source or no size.
     pub fn new(name: &str, spec: &MachineImageSpec) -> Option<Self> {
         Some(Self {
             pinned: spec.pinned(name)?,
