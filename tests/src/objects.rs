@@ -16,7 +16,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::wait::{LIMIT, timed_out};
+use crate::wait::{self, LIMIT, timed_out};
 
 /// A Namespace with these labels.
 pub fn namespace(name: &str, labels: &Value) -> Value {
@@ -319,6 +319,23 @@ impl Objects {
         self.until(name, &what, |object| {
             let condition = condition(object, kind);
             condition["status"] == status && condition["reason"] == reason
+        })
+        .await
+    }
+
+    /// Of the events: waits for one about an object with this name, with this reason and a note that contains `part`.
+    pub async fn until_event(&self, about: &str, reason: &str, part: &str) -> Result<Value> {
+        let what = format!("an event {reason} about {about}: {part}");
+        wait::until(&what, async || {
+            let mut events = self.list().await?;
+            events.retain(|event| event["regarding"]["name"] == about);
+            let fits = |event: &Value| {
+                let note = event["note"].as_str().unwrap_or_default();
+                event["reason"] == reason && note.contains(part)
+            };
+            let found = events.iter().find(|event| fits(event)).cloned();
+            let seen = || events.iter().map(|event| event["note"].clone());
+            Ok(found.ok_or_else(|| seen().collect::<Vec<_>>()))
         })
         .await
     }

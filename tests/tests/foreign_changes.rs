@@ -13,7 +13,6 @@ use kube::{
 use lab::{
     Admission, Options, Scenario,
     objects::{CLAIM, EVENT, INSTANCE, VM, condition, condition_message},
-    wait,
 };
 use serde_json::{Value, json};
 
@@ -65,21 +64,9 @@ async fn pod_of(env: &Environment, name: &str) -> (Api<Pod>, String) {
 
 /// The note of the first event about a Machine with this reason that contains `text`.
 async fn event(env: &Environment, name: &str, reason: &str, text: &str) -> String {
-    wait::until(&format!("the event {reason} about {name}"), async || {
-        let events = env.objects(EVENT).list().await?;
-        let about: Vec<_> = events
-            .iter()
-            .filter(|event| event["regarding"]["name"] == name)
-            .map(|event| (event["reason"].clone(), event["note"].clone()))
-            .collect();
-        let found = about.iter().find_map(|(found, note)| {
-            let note = note.as_str()?;
-            (found == reason && note.contains(text)).then(|| note.to_owned())
-        });
-        Ok(found.ok_or(about))
-    })
-    .await
-    .unwrap()
+    let events = env.objects(EVENT);
+    let event = events.until_event(name, reason, text).await.unwrap();
+    event["note"].as_str().unwrap().to_owned()
 }
 
 /// Eviction and deletion of the pod end a guest as its own shutdown does, and only that stops the Machine.

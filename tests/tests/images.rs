@@ -7,7 +7,6 @@ use lab::{
     Cdi, Options, Scenario,
     audit::Event,
     objects::{CLAIM, DATA_VOLUME, EVENT, INSTANCE, VM, condition, condition_message},
-    wait,
 };
 use serde_json::{Value, json};
 
@@ -190,15 +189,9 @@ async fn a_disk_is_cloned_once_its_source_claim_exists() {
     let says = says(&waits, "StorageReady");
     assert!(says.starts_with("PersistentVolumeClaim 'golden'"), "{says}");
     // An import is progress, not a warning.
-    let kind = wait::until("an event of the import", async || {
-        let events = env.objects(EVENT).list().await?;
-        let mut events = events.iter();
-        let event = events.find(|event| event["reason"] == "ImageImporting");
-        Ok(event.map(|event| event["type"].clone()).ok_or(()))
-    })
-    .await
-    .unwrap();
-    assert_eq!(kind, "Normal");
+    let events = env.objects(EVENT);
+    let event = events.until_event("web", "ImageImporting", "").await;
+    assert_eq!(event.unwrap()["type"], "Normal");
     let source = &env.objects(DATA_VOLUME).get("web-root").await.unwrap()["spec"]["source"];
     assert_eq!(
         *source,

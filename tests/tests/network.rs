@@ -139,20 +139,8 @@ async fn waits_for(env: &Environment, network: &str, machines: &str) {
         "the deletion waits for the Machines that use this network: {machines}; delete them, or take it out of their spec.networks and restart them; the network is deleted then"
     );
     let events = env.objects(EVENT);
-    wait::until(&format!("{network} to wait for {machines}"), async || {
-        let events = events.list().await?;
-        let about = events
-            .iter()
-            .filter(|event| event["regarding"]["name"] == network && event["reason"] == "InUse");
-        let notes: Vec<_> = about.map(|event| event["note"].clone()).collect();
-        Ok(if notes.contains(&json!(expected)) {
-            Ok(())
-        } else {
-            Err(notes)
-        })
-    })
-    .await
-    .unwrap();
+    let event = events.until_event(network, "InUse", &expected).await;
+    assert_eq!(event.unwrap()["note"], expected);
 }
 
 #[tokio::test]

@@ -1,9 +1,6 @@
 //! A guest that shuts itself down, one that another client switches off, and one that is reset.
 
-use lab::{
-    objects::{EVENT, condition},
-    wait,
-};
+use lab::objects::{EVENT, condition};
 use serde_json::json;
 
 use crate::environment::Environment;
@@ -65,13 +62,8 @@ async fn a_guest_that_virsh_switches_off_is_reported_and_started_again() {
     let domain = env.domain("web").await;
     env.virsh(&["destroy", &domain]).await;
     let events = env.lab.objects(EVENT, "default");
-    let reported = wait::until("the event", async || {
-        let all = events.list().await?;
-        let mut of_stop = all.iter().filter(|event| event["reason"] == "ForeignStop");
-        let note = of_stop.next().map(|event| event["note"].to_string());
-        Ok(note.ok_or(()))
-    });
-    let note = reported.await.unwrap();
+    let reported = events.until_event("web", "ForeignStop", "").await;
+    let note = reported.unwrap()["note"].to_string();
     for part in ["virsh destroy", "started again", "spec.powerState"] {
         assert!(note.contains(part), "{note}");
     }
