@@ -138,7 +138,7 @@ impl RowSet<MachineTemplate> for Templates {
     }
 }
 
-/// Makes the row of an image; `None` for one that was written past admission and cannot be used.
+/// Makes the row of an image; `None` for one that was written without admission and cannot be used.
 pub(super) fn image_row(image: &MachineImage) -> Option<ImageRow> {
     ImageRow::new(&image.name_any(), &image.spec)
 }
