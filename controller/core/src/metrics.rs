@@ -62,18 +62,30 @@ pub fn reconciled(took: Duration) {
     histogram!(DURATION, "controller" => CONTROLLER).record(took);
 }
 
-/// Counts an action that only a person can repair, or that failed several times in a row, under the reason that the
-/// Machine's condition has.
-pub fn refused(machine: &Machine, reason: &str) {
-    if let Some(reason) = shown_again(&machine.status, reason) {
+/// Counts an action that only a person can repair, or that failed several times in a row, under the reason of the condition
+/// that reports it, unless [`transition`] counts that with the status `new`. A reason that is no error by itself, such as
+/// that a claim is pending, counts as the `general` one of the backend.
+pub fn refused(
+    machine: &Machine,
+    new: Option<&MachineStatus>,
+    reason: &str,
+    general: &'static str,
+) {
+    if let Some(reason) = not_counted(&machine.status, new, reason, general) {
         count_error(reason);
     }
 }
 
-/// The reason if the status has this error already; [`transition`] counts one that is new.
-fn shown_again(status: &MachineStatus, reason: &str) -> Option<&'static str> {
-    let mut shown = Errors::of(status).reasons();
-    shown.find(|shown| *shown == reason)
+fn not_counted(
+    old: &MachineStatus,
+    new: Option<&MachineStatus>,
+    reason: &str,
+    general: &'static str,
+) -> Option<&'static str> {
+    let mut errors = ERROR_REASONS.into_iter();
+    let reason = errors.find(|error| *error == reason).unwrap_or(general);
+    let appears = new.is_some_and(|new| Errors::of(new).without(Errors::of(old)).contain(reason));
+    (!appears).then_some(reason)
 }
 
 fn count_error(reason: &'static str) {
@@ -225,13 +237,19 @@ mod tests {
 
     #[test]
     fn a_refusal_is_counted_once_under_the_reason_that_the_status_shows() {
-        let refused = |shown: &str, reason| shown_again(&fixtures::ready("False", shown), reason);
-        assert_eq!(
-            refused("VolumeFailed", "VolumeFailed"),
-            Some("VolumeFailed")
-        );
+        let refused = |old: &str, new: &str, reason| {
+            let [old, new] = [old, new].map(|reason| fixtures::ready("False", reason));
+            not_counted(&old, Some(&new), reason, "VMFailed")
+        };
+        let volume = "VolumeFailed";
         // The transition counts it.
-        assert_eq!(refused("Running", "VolumeFailed"), None);
-        assert_eq!(refused("VMFailed", "VolumeFailed"), None);
+        assert_eq!(refused("Running", volume, volume), None);
+        assert_eq!(refused(volume, volume, volume), Some(volume));
+        // A deletion has another reason in its condition.
+        assert_eq!(refused("Deleting", "Deleting", volume), Some(volume));
+        assert_eq!(
+            refused("PVCPending", "PVCPending", "PVCPending"),
+            Some("VMFailed")
+        );
     }
 }

@@ -320,10 +320,11 @@ async fn pass<B: Backend>(
         Err(failure) => {
             if failure.is_reported(&machine, context) {
                 let refusal = failure.refusal();
-                if let Some((_, fault)) = B::REASONS.fault(&refusal) {
-                    metrics::refused(&machine, fault.reason());
-                }
                 let replanned = plan(&machine, Some(&refusal));
+                if let Some((_, fault)) = B::REASONS.fault(&refusal) {
+                    let new = replanned.status.as_ref();
+                    metrics::refused(&machine, new, fault.reason(), B::REASONS.guest);
+                }
                 let mut replanned = after_refusal(replanned, refusal.subject);
                 let switched = carry_out(backend, &mut machine, &replanned, &plan, context).await;
                 if let Err(not_switched) = &switched {
