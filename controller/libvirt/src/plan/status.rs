@@ -322,6 +322,8 @@ fn ready(
         (findings.maintenance && is_left).then(in_maintenance)
     };
     let unready = readiness.filter(|shown| !shown.is_ready);
+    // A domain that is not made, because nothing is done, says less than why nothing is done.
+    let is_only_left = guest.is_none() && findings.guest.fault.is_none() && left_alone.is_some();
     let ready = ReadyInputs {
         unfit: findings.unfit.as_ref(),
         // During maintenance nothing is done about it.
@@ -332,7 +334,7 @@ fn ready(
         storage: findings.storage.fault.as_ref(),
         network: findings.network.fault.as_ref(),
         import: findings.import.as_ref().filter(|_| guest.is_none()),
-        guest: (machine_ready.0 == "False").then_some(&machine_ready.1),
+        guest: (machine_ready.0 == "False" && !is_only_left).then_some(&machine_ready.1),
         restart: (findings.restarting == Restarting::UnderWay && is_to_run)
             .then(|| restarting(None)),
         guest_paused: (phase == Phase::Running && state == Some(State::Paused)).then(|| {

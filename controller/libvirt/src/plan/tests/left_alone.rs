@@ -24,6 +24,24 @@ fn a_paused_machine_and_one_on_a_host_in_maintenance_are_observed_only() {
 }
 
 #[test]
+fn a_machine_without_a_domain_says_that_its_host_is_in_maintenance() {
+    let mut env = Environment::new(block());
+    env.settle();
+    env.host.state().domains.clear();
+    env.object.spec.maintenance = Some(true);
+    env.settle();
+    assert_eq!(reported(&env, "Ready"), ("False", "HostMaintenance"));
+    assert_eq!(
+        reported(&env, "VirtualMachineReady"),
+        ("False", "VMPending")
+    );
+    assert_eq!(phase(&env), Some(Phase::Pending));
+    env.object.spec.maintenance = None;
+    env.settle();
+    assert_eq!(reported(&env, "Ready"), ("True", "Running"));
+}
+
+#[test]
 fn what_is_not_done_while_a_machine_is_left_alone_is_reported() {
     type Change = fn(&mut Environment);
     let adds_disk: Change = |env| {
