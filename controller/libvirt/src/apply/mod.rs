@@ -172,7 +172,7 @@ impl Applier {
         volumes: Option<Vec<TombstoneVolume>>,
     ) -> Result<Option<Written>, Failed> {
         let host = self.registered(host)?;
-        let volumes = volumes.or_else(|| to_delete(machine, &host.spec, None));
+        let volumes = volumes.or_else(|| named_volumes(machine, &host));
         let volumes = volumes.map(|volumes| tombstones::with_sizes(machine, host.name(), volumes));
         let now = Now(OffsetDateTime::now_utc());
         tombstones::record(&self.api, &host, machine, volumes, now).await?;
@@ -249,6 +249,15 @@ pub(crate) fn explained(is_reset: bool, failed: Failed) -> Failed {
         };
     }
     failed
+}
+
+/// The volumes that the spec of a Machine names on a host; `None`: the metadata of its domain has them. Without the spec of
+/// the host, the pools of the disks are not known.
+fn named_volumes(machine: &Machine, host: &LibvirtHost) -> Option<Vec<TombstoneVolume>> {
+    match &host.unreadable {
+        None => to_delete(machine, &host.spec, None),
+        Some(_) => None,
+    }
 }
 
 #[cfg(test)]

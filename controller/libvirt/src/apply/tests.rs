@@ -319,3 +319,14 @@ async fn a_kept_volume_is_deleted_while_the_present_machine_is_on_another_host()
     fixture.applier.apply(&machine, &action).await.unwrap();
     assert!(!fixture.has(&volume));
 }
+
+#[test]
+fn a_host_whose_spec_cannot_be_read_gets_a_tombstone_without_a_list() {
+    let machine = fixtures::machine(block());
+    let mut host = host_object("alpha");
+    let named = named_volumes(&machine, &host).unwrap();
+    assert!(!named.is_empty());
+    host.spec.storage = None;
+    host.unreadable = Some("later".into());
+    assert_eq!(named_volumes(&machine, &host), None);
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::agent_time::AgentTime;
-use crate::access::{AccessError, Host, Worker};
+use crate::access::{AccessError, Connection, Connector, Host, Target, Worker};
 use crate::images::fetches::Fetches;
 use crate::reservations::Reservations;
 use crate::snapshot::Snapshot;
@@ -42,6 +42,16 @@ pub(crate) struct ConnectedHost {
     pub(crate) wake: Notify,
 }
 
+/// Opens no connection, for this reason.
+#[derive(Debug)]
+struct NoConnector(String);
+
+impl Connector for NoConnector {
+    fn open(&self, _: &Target) -> Result<Box<dyn Connection>, AccessError> {
+        Err(AccessError::Unavailable(self.0.clone()))
+    }
+}
+
 /// What the polls of a host showed.
 struct Polled {
     /// The last snapshot, however long ago the host answered.
@@ -75,6 +85,18 @@ impl ConnectedHost {
             }),
             wake: Notify::new(),
         }
+    }
+
+    /// A host to which no connection is opened, for this reason: others report it.
+    pub(super) fn without_connection(name: &str, why: &str) -> Self {
+        let target = Target {
+            uri: String::new(),
+            credentials: None,
+        };
+        let host = Host::new(Arc::new(NoConnector(why.to_owned())), target);
+        let host = Self::new(name, host);
+        host.set_snapshot(Err(why.to_owned()));
+        host
     }
 
     /// Cancels every job that waits for a connection of this host.

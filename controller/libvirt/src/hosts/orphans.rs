@@ -160,7 +160,11 @@ fn without_removed(
                         why,
                         "the tombstone of a Machine stays until the host can list what is kept of it"
                     );
-                    status.tombstones.push(tombstone.clone());
+                    // What was to be deleted is gone, and counts no more.
+                    status.tombstones.push(Tombstone {
+                        volumes: Some(vec![]),
+                        ..tombstone.clone()
+                    });
                 }
             },
         }

@@ -144,6 +144,10 @@ impl Poller {
     async fn poll_once(&mut self, context: &PollerContext, object: &LibvirtHost) {
         let name = object.name();
         if let Some(why) = &object.unreadable {
+            if context.hosts.get(name).is_none() {
+                let host = ConnectedHost::without_connection(name, why);
+                context.hosts.insert(Arc::new(host));
+            }
             return report_unreachable(context, name, why).await;
         }
         let reachable = self

@@ -40,7 +40,7 @@ pub(super) fn unowned<'v>(
 }
 
 /// The status of a host with what other hosts list in pools that share the storage of a pool of this one. The pools of this
-/// host show those volumes, too.
+/// host show those volumes, too. A host whose spec cannot be read may share any of them.
 pub(super) fn listed_by_all(
     host: &LibvirtHost,
     all: impl FnOnce() -> Vec<LibvirtHost>,
@@ -58,6 +58,17 @@ pub(super) fn listed_by_all(
     let all = all();
     let others = all.iter().filter(|other| other.name() != host.name());
     for other in others {
+        if other.unreadable.is_some() {
+            let kept = other.status.kept_volumes.iter();
+            listed.kept_volumes.extend(kept.flat_map(|kept| {
+                let in_pool = |(_, pool): &(String, String)| KeptVolume {
+                    pool: pool.clone(),
+                    ..kept.clone()
+                };
+                here.iter().map(in_pool)
+            }));
+            listed.tombstones.extend(other.status.tombstones.clone());
+        }
         for (name, there) in shared(other) {
             let pools = here.iter().filter(|(known, _)| *known == name);
             for (_, pool) in pools {
@@ -169,6 +180,30 @@ mod tests {
             .map(|it| (&*it.pool, &*it.volume));
         let keys: BTreeSet<_> = keys.collect();
         assert_eq!(keys, [("vms", "of-beta")].into());
+    }
+
+    #[test]
+    fn what_a_host_lists_whose_spec_cannot_be_read_is_listed_in_each_shared_pool() {
+        let mut alpha = host_object("alpha");
+        alpha.spec.storage.as_mut().unwrap()[0].shared_as = Some("a".into());
+        let pool = alpha.spec.storage.as_ref().unwrap()[0].pool.clone();
+        let mut beta = host_object("beta");
+        beta.spec.storage = None;
+        beta.unreadable = Some("later".into());
+        beta.status.kept_volumes = vec![KeptVolume {
+            machine: "default/web".into(),
+            uid: "gone".into(),
+            disk: "root".into(),
+            pool: "elsewhere".into(),
+            volume: disk("gone", "root"),
+            size: None,
+        }];
+        let unowned = [(pool, disk("gone", "root"))].into();
+        let all = || vec![alpha.clone(), beta];
+        let machines = fixtures::machine_index(&[]);
+        assert!(unlisted(&unowned, &listed_by_all(&alpha, all), &machines).is_empty());
+        let alone = listed_by_all(&alpha, || vec![alpha.clone()]);
+        assert_eq!(unlisted(&unowned, &alone, &machines).len(), 1);
     }
 
     #[test]

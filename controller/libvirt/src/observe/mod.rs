@@ -273,6 +273,9 @@ impl Observer {
                 host: name.to_owned(),
             });
         };
+        if let Some(why) = &object.unreadable {
+            return Ok(unreachable(why.clone()));
+        }
         let Some(host) = self.hosts.get(name) else {
             return Ok(unreachable(NOT_POLLED.into()));
         };

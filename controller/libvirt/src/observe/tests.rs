@@ -305,3 +305,19 @@ async fn a_machine_whose_domain_is_on_another_host_by_now_is_not_defined_again()
     connected.set_snapshot(Err("no route".to_owned()));
     observed(&observer, &env).await;
 }
+
+#[tokio::test]
+async fn a_machine_on_a_host_whose_spec_cannot_be_read_says_why_nothing_is_known() {
+    let mut env = Environment::new(block());
+    env.settle();
+    env.object.unreadable = Some("upgrade machine-controller".into());
+    let (observer, _writer) = connected(&env);
+    let observed = observer.observe(env.machine(), Growth::Permitted).await;
+    let Binding::Unreachable { host, why } = observed.unwrap().observed.binding else {
+        unreachable!("it was observed")
+    };
+    assert_eq!(
+        (host.as_str(), why.as_str()),
+        ("alpha", "upgrade machine-controller")
+    );
+}

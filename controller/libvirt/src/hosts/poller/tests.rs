@@ -378,6 +378,11 @@ async fn a_host_whose_spec_cannot_be_read_is_reported_and_not_connected_to() {
         )
     );
     assert_eq!(polled.fake.opened(), 0);
+    // What the conditions of its Machines say.
+    let host = polled.context.hosts.get("alpha").unwrap();
+    assert_eq!(host.snapshot().unwrap_err(), "upgrade machine-controller");
+    let call = host.host.fast.call(SOON, |host| host.pools()).await;
+    assert!(call.is_err());
     let names = BTreeSet::from(["alpha".to_owned()]);
     let waiting = polled.context.hosts.wait_until_polled(&names);
     timeout(SOON, waiting).await.unwrap();
