@@ -312,8 +312,8 @@ async fn a_machine_on_a_host_whose_spec_cannot_be_read_says_why_nothing_is_known
     env.settle();
     env.object.unreadable = Some("upgrade machine-controller".into());
     let (observer, _writer) = connected(&env);
-    let observed = observer.observe(env.machine(), Growth::Permitted).await;
-    let Binding::Unreachable { host, why } = observed.unwrap().observed.binding else {
+    let observation = observer.observe(env.machine(), Growth::Permitted).await;
+    let Binding::Unreachable { host, why } = observation.unwrap().observed.binding else {
         unreachable!("it was observed")
     };
     assert_eq!(
