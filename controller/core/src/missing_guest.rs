@@ -10,6 +10,8 @@ use crate::machine::Machine;
 pub struct MissingGuest<'a> {
     /// What is not there: "VirtualMachine" or "domain".
     pub object: &'static str,
+    /// What is said while this plan makes it. The same text as once it is there saves a write of the status.
+    pub planned: &'static str,
     /// What keeps its storage or network from being ready.
     pub blocker: Option<&'a Fault>,
     /// Whether this plan makes it, or a part of it. A paused Machine gets nothing of its plan.
@@ -29,8 +31,7 @@ impl MissingGuest<'_> {
             return ("False", Fault::new(fault.reason(), message));
         }
         if self.is_planned && !self.waits(machine) {
-            let message = format!("the {object} is being created");
-            return ("True", Fault::new("VMCreated", message));
+            return ("True", Fault::new("VMCreated", self.planned));
         }
         let message =
             format!("no {object} yet: the conditions Paused, Scheduled and Ready show why");
@@ -65,6 +66,7 @@ mod tests {
         let blocker = Fault::new("PoolNotFound", "no pool");
         let planned = MissingGuest {
             object: "domain",
+            planned: "the domain is being defined",
             blocker: None,
             is_planned: true,
             is_left_alone: false,

@@ -96,6 +96,7 @@ impl Findings<'_> {
         let is_left_alone = !is_bound || self.maintenance || self.leaves_changes;
         MissingGuest {
             object: "domain",
+            planned: "the domain is being defined",
             blocker: storage.or(network).or(self.import.as_ref()),
             is_planned: true,
             is_left_alone,

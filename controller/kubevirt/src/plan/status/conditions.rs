@@ -9,7 +9,7 @@ use common::rules::update::{Effect, pending_action, pending_effect};
 
 use super::cause;
 use super::inputs::StatusInputs;
-use super::live::LiveGuest;
+use super::live::{EXISTS, LiveGuest};
 use crate::objects::{ForeignCondition, VirtualMachine};
 use crate::plan::others::list_of_plugged_in;
 use controller_core::conditions::{self, Fault, Verdict, paused};
@@ -155,7 +155,7 @@ pub(super) fn migration_required(
 /// The VirtualMachine exists. Lists the volumes that others have plugged in: they are no disks of the Machine.
 fn exists(vm: &VirtualMachine) -> Fault {
     let Some(volumes) = list_of_plugged_in(vm.name(), &vm.spec.template.spec) else {
-        return Fault::new("VMCreated", "the VirtualMachine exists");
+        return Fault::new("VMCreated", EXISTS);
     };
     let message = format!(
         "the VirtualMachine exists; other clients have plugged in volumes that the Machine does not have: {volumes}"

@@ -22,6 +22,9 @@ use controller_core::machine::Machine;
 use controller_core::missing_guest::MissingGuest;
 use controller_core::objects::Meta as _;
 
+/// What is said of a VirtualMachine that exists, and right before this plan makes it.
+pub(super) const EXISTS: &str = "the VirtualMachine exists";
+
 /// The VirtualMachine and instance of the Machine.
 pub(super) struct LiveGuest<'a> {
     pub(super) vm: Option<&'a VirtualMachine>,
@@ -65,6 +68,7 @@ impl<'a> LiveGuest<'a> {
         let [network, storage, guest] = outcomes.map(|outcome| outcome.fault.as_ref());
         MissingGuest {
             object: "VirtualMachine",
+            planned: EXISTS,
             blocker: storage.or(network).or(inputs.import.as_ref()),
             is_planned: self.is_created,
             is_left_alone: false,
