@@ -58,28 +58,25 @@ pub(super) fn listed_by_all(
     let all = all();
     let others = all.iter().filter(|other| other.name() != host.name());
     for other in others {
-        if other.unreadable.is_some() {
-            let kept = other.status.kept_volumes.iter();
-            listed.kept_volumes.extend(kept.flat_map(|kept| {
-                let in_pool = |(_, pool): &(String, String)| KeptVolume {
+        let there = shared(other);
+        let is_unknown = other.unreadable.is_some();
+        let has_storage =
+            |name: &String| is_unknown || there.iter().any(|(known, _)| known == name);
+        let has = |name: &String, pool: &String| {
+            let mut there = there.iter();
+            is_unknown || there.any(|(known, it)| (known, it) == (name, pool))
+        };
+        for kept in &other.status.kept_volumes {
+            let pools = here.iter().filter(|(name, _)| has(name, &kept.pool));
+            listed
+                .kept_volumes
+                .extend(pools.map(|(_, pool)| KeptVolume {
                     pool: pool.clone(),
                     ..kept.clone()
-                };
-                here.iter().map(in_pool)
-            }));
-            listed.tombstones.extend(other.status.tombstones.clone());
-        }
-        for (name, there) in shared(other) {
-            let pools = here.iter().filter(|(known, _)| *known == name);
-            for (_, pool) in pools {
-                let kept = other.status.kept_volumes.iter();
-                let kept = kept.filter(|kept| kept.pool == there).cloned();
-                listed.kept_volumes.extend(kept.map(|kept| KeptVolume {
-                    pool: pool.clone(),
-                    ..kept
                 }));
-                listed.tombstones.extend(other.status.tombstones.clone());
-            }
+        }
+        if here.iter().any(|(name, _)| has_storage(name)) {
+            listed.tombstones.extend(other.status.tombstones.clone());
         }
     }
     listed
