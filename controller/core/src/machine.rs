@@ -87,6 +87,16 @@ pub enum Block {
     Stale,
 }
 
+impl Block {
+    /// The block, if the controller may act on it.
+    pub(crate) fn matching(&self) -> Option<&Normalized> {
+        match self {
+            Self::Matching(block) => Some(block),
+            Self::Missing | Self::Newer(_) | Self::Unreadable(_) | Self::Stale => None,
+        }
+    }
+}
+
 impl Machine {
     /// The identity that rendering writes into every object it creates for this Machine. `cluster`: uid of the cluster.
     pub fn identity<'a>(&'a self, cluster: &'a str) -> Identity<'a> {
@@ -164,10 +174,7 @@ impl Machine {
 
     /// The desired state; `None` unless the block matches its intent.
     pub fn desired(&self) -> Option<&Normalized> {
-        match &self.block {
-            Block::Matching(block) => Some(block),
-            Block::Missing | Block::Newer(_) | Block::Unreadable(_) | Block::Stale => None,
-        }
+        self.block.matching()
     }
 
     /// Whether the annotation `discard-state` has no effect any more: nothing that it names is kept by the block.

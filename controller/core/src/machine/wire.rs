@@ -30,10 +30,8 @@ fn carried(metadata: &ObjectMeta) -> BTreeMap<String, String> {
 
 /// The annotations that are carried to the guest.
 fn carried_annotations(metadata: &ObjectMeta, block: &Block) -> BTreeMap<String, String> {
-    let keys = match block {
-        Block::Matching(block) => block.annotation_keys.iter(),
-        Block::Missing | Block::Newer(_) | Block::Unreadable(_) | Block::Stale => [].iter(),
-    };
+    let keys = block.matching().into_iter();
+    let keys = keys.flat_map(|block| &block.annotation_keys);
     let keys: Vec<_> = keys.map(|key| Glob::new(key)).collect();
     let annotations = metadata.annotations.iter().flatten();
     let carried = annotations.filter(|(key, _)| {
@@ -94,10 +92,7 @@ impl Wire {
             .get("cloudInit")
             .and_then(|value| serde_json::from_value::<CloudInit>(value.clone()).ok());
         // The block holds the content of the template, as it was when admission merged it.
-        let template = match &block {
-            Block::Matching(block) => block.template.as_ref(),
-            Block::Missing | Block::Newer(_) | Block::Unreadable(_) | Block::Stale => None,
-        };
+        let template = block.matching().and_then(|block| block.template.as_ref());
         let template = template.and_then(|pin| pin.content.cloud_init.as_ref());
         let cloud_init = CloudInit::merged(own.as_ref(), template)
             .map(|cloud_init| CloudInitPlan::from(&cloud_init))
