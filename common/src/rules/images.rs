@@ -9,7 +9,7 @@ use crate::image_source::redacted;
 use crate::normalize::{Filled, Item, Leaf, Merged};
 use crate::quantity::Bytes;
 use crate::render::kubevirt::is_unverifiable;
-use crate::render::libvirt::is_reserved_volume;
+use crate::render::libvirt::{AS_THE_GUEST_HAD_IT, is_reserved_volume};
 use crate::userinfo::has_password;
 use crate::violation::{Findings, Kind, Location, Violation};
 use crate::words::shortened;
@@ -216,7 +216,9 @@ fn libvirt_volume(
         let fault = Violation::new(path, code, Kind::Invalid, detail).text(volume);
         findings.deny(fault.unless_faulty(FieldPath::field("backend")));
     } else if is_reserved_volume(volume) {
-        let detail = "has the form of the names that the controller gives to disks and fetched images, which are no images; write it into a volume of another name in the format in which its guest had it (qemu-img convert -f raw -O qcow2, or -f qcow2), or name the url";
+        let detail = format!(
+            "has the form of the names that the controller gives to disks and fetched images, which are no images; write it into a volume of another name {AS_THE_GUEST_HAD_IT}, or name the url"
+        );
         let code = Code::ImageVolumeReserved;
         findings.deny(Violation::new(path, code, Kind::Invalid, detail).text(volume));
     }

@@ -8,7 +8,7 @@ use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::image_source::redacted;
 use crate::normalize::Leaf;
-use crate::render::libvirt::is_reserved_volume;
+use crate::render::libvirt::{AS_THE_GUEST_HAD_IT, is_reserved_volume};
 use crate::violation::{Findings, Kind, Violation};
 
 use super::disks::CAPACITY;
@@ -122,7 +122,9 @@ fn source(spec: &MachineImageSpec, findings: &mut Findings) {
             let code = Code::ImageSource;
             findings.deny(Violation::new(path, code, Kind::Required, detail));
         } else if is_reserved_volume(volume) {
-            let detail = "has the form of the names that the controller gives to disks and fetched images; write it into a volume of another name in the format in which its guest had it (qemu-img convert -f raw -O qcow2, or -f qcow2), or name the url";
+            let detail = format!(
+                "has the form of the names that the controller gives to disks and fetched images; write it into a volume of another name {AS_THE_GUEST_HAD_IT}, or name the url"
+            );
             let code = Code::ImageVolumeReserved;
             findings.deny(Violation::new(path, code, Kind::Invalid, detail).text(volume));
         }

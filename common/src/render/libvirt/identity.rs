@@ -129,6 +129,11 @@ pub fn is_disk_of(volume: &str, domain: &str) -> bool {
     disk_owner(volume).is_some() && is_volume_of(volume, domain)
 }
 
+/// How a volume that a guest had is written into another one, as part of a sentence. Without `-f` the header is believed,
+/// which a guest may have written.
+pub const AS_THE_GUEST_HAD_IT: &str =
+    "in the format in which its guest had it (qemu-img convert -f raw -O qcow2, or -f qcow2)";
+
 /// Whether a volume has a name that only the controller gives: a disk or a seed of any Machine, a fetched image, or a
 /// marker of one. No image of a Machine may name such a volume: a guest writes its disk, and an image was fetched for
 /// those who named its URL.

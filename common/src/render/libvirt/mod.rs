@@ -45,9 +45,9 @@ pub use display::{
 pub use domain::{Domain, VirtType};
 pub use host_device::{HostDevice, pci_devices};
 pub use identity::{
-    ATTEMPT, FETCHED_IMAGE, MARKER, console_log_name, disk_owner, domain_name, domain_uuid,
-    is_console_log, is_disk_of, is_raw_disk, is_reserved_volume, is_seed, is_volume_of, seed_name,
-    short_id, volume_name, volume_owner,
+    AS_THE_GUEST_HAD_IT, ATTEMPT, FETCHED_IMAGE, MARKER, console_log_name, disk_owner, domain_name,
+    domain_uuid, is_console_log, is_disk_of, is_raw_disk, is_reserved_volume, is_seed,
+    is_volume_of, seed_name, short_id, volume_name, volume_owner,
 };
 pub use limits::{DiskLimits, GuestLimits, MAC_FILTER, NicPolicy};
 pub use metadata::{

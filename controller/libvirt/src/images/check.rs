@@ -15,7 +15,9 @@ use common::quantity::Bytes;
 use common::render::libvirt::image_header::{
     Backing, HEAD_BYTES, HeaderError, ImageHeader, Quoted, parse,
 };
-use common::render::libvirt::{Disk, FETCHED_IMAGE, PoolVolume, is_reserved_volume};
+use common::render::libvirt::{
+    AS_THE_GUEST_HAD_IT, Disk, FETCHED_IMAGE, PoolVolume, is_reserved_volume,
+};
 
 use crate::access::{AccessError, Connection, Result, Volume};
 use crate::parts::shell_word;
@@ -47,7 +49,7 @@ pub(crate) fn check_image(host: &mut dyn Connection, image: &PoolVolume) -> Resu
         };
         if let Some(domain) = domains.iter().find(|it| it.written.contains(&volume.path)) {
             let why = format!(
-                "is a disk that domain {} can write: write it into a volume of its own in the format in which its guest had it (qemu-img convert -f raw -O qcow2, or -f qcow2) and name that, or make the disk <readonly/>, or undefine the domain",
+                "is a disk that domain {} can write: write it into a volume of its own {AS_THE_GUEST_HAD_IT} and name that, or make the disk <readonly/>, or undefine the domain",
                 domain.uuid
             );
             return Err(refused(pool, &name, &why));

@@ -19,7 +19,9 @@ use common::api::libvirt_host::HostStorage;
 use common::api::machine::Image;
 use common::api::normalized::{Normalized, NormalizedDisk};
 use common::quantity::Bytes;
-use common::render::libvirt::{PoolVolume, VolumeSpec, is_reserved_volume, volume_xml};
+use common::render::libvirt::{
+    AS_THE_GUEST_HAD_IT, PoolVolume, VolumeSpec, is_reserved_volume, volume_xml,
+};
 use controller_core::conditions::Fault;
 use controller_core::machine::Machine;
 use controller_core::plan::Now;
@@ -243,7 +245,7 @@ impl Volumes {
             self.outcome.record_first(Fault::new(
                 "ImageNotAllowed",
                 format!(
-                    "volume '{volume}' of '{of}' was made by the controller and is no image: write it into a volume of another name in the format in which its guest had it (qemu-img convert -f raw -O qcow2, or -f qcow2), and name that"
+                    "volume '{volume}' of '{of}' was made by the controller and is no image: write it into a volume of another name {AS_THE_GUEST_HAD_IT}, and name that"
                 ),
             ));
             return None;
