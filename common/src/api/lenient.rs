@@ -1,4 +1,4 @@
-//! Reads a status field by field: a value that this release does not support is read as absent, and the
+//! Reads an object field by field: a value that this release does not support is read as absent, and the
 //! other fields are kept.
 
 use serde::de::DeserializeOwned;
@@ -6,7 +6,7 @@ use serde::{Deserialize as _, Deserializer};
 use serde_json::Value;
 
 /// Reads a value; one that this release cannot read is absent.
-pub(crate) fn or_absent<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+pub fn or_absent<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: DeserializeOwned,
@@ -16,7 +16,7 @@ where
 }
 
 /// Reads a value; one that this release cannot read is the default.
-pub(crate) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+pub fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: DeserializeOwned + Default,
@@ -25,7 +25,7 @@ where
 }
 
 /// Reads a list and leaves out the items that this release cannot read.
-pub(crate) fn readable_items<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+pub fn readable_items<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: DeserializeOwned,

@@ -22,6 +22,7 @@ pub mod choice;
 pub mod host_limits;
 pub mod kind;
 pub mod left_volumes;
+pub mod lenient;
 pub mod libvirt_host;
 pub mod machine;
 pub mod machine_address;
@@ -36,7 +37,6 @@ pub mod template;
 mod cel;
 #[cfg(feature = "kube")]
 mod crd;
-pub(crate) mod lenient;
 #[cfg(feature = "kube")]
 mod reference;
 

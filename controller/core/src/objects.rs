@@ -15,20 +15,31 @@ use common::api::template::MachineTemplateSpec;
 use common::catalog::NetworkRow;
 use common::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+/// Deserializes a field; a malformed value becomes the default, so that it does not stop the watch of its kind.
+pub use common::api::lenient::or_default as lenient;
 
 pub use self::pruning::{
     FINALIZERS_MAX, Own, metadata, prune, prune_except_finalizers, prune_except_labels,
     prune_of_administrator,
 };
 
-/// Implements [`kube::Resource`] for a projection with a field `metadata`: kind, group, version, plural, scope.
+/// Implements [`kube::Resource`] for a projection with a field `metadata`: kind, group, version, plural, scope, and whether
+/// the API server is to send the metadata only.
 #[macro_export]
 macro_rules! resource {
     ($name:ident, $kind:literal, $group:literal, $version:literal, $plural:literal, $scope:ident) => {
+        $crate::resource!($name, $kind, $group, $version, $plural, $scope, false);
+    };
+    ($name:ident, $kind:literal, $group:literal, $version:literal, $plural:literal, $scope:ident, $metadata_only:literal) => {
         impl kube::Resource for $name {
             type DynamicType = ();
             type Scope = k8s_openapi::$scope;
+
+            fn metadata_api() -> bool {
+                $metadata_only
+            }
 
             fn kind((): &()) -> std::borrow::Cow<'_, str> {
                 $kind.into()
@@ -52,16 +63,6 @@ macro_rules! resource {
             }
         }
     };
-}
-
-/// Deserializes a field; a malformed value becomes the default, so that it does not stop the watch of its kind.
-pub fn lenient<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: DeserializeOwned + Default,
-{
-    let value = serde_json::Value::deserialize(deserializer)?;
-    Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
 /// Short access to the metadata of an object. Absent texts read as empty.

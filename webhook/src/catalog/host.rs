@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
+use common::api::lenient::or_absent;
 use common::api::libvirt_host::{LibvirtHostSpec, LibvirtHostStatus};
 use common::catalog::{HostHardware, HostRow, kept_by_namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt as _};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde::Deserialize;
 
 /// A LibvirtHost: its name, labels and spec, and what Machines may have on it.
 #[derive(Clone, Debug, Deserialize, Resource)]
@@ -17,10 +16,10 @@ pub struct Host {
     metadata: ObjectMeta,
     /// `None` if this release cannot read the spec. The error is not passed on: one object that cannot
     /// be decoded would stop the watch for all others.
-    #[serde(default, deserialize_with = "readable")]
+    #[serde(default, deserialize_with = "or_absent")]
     spec: Option<LibvirtHostSpec>,
     /// `None` if there is none, or if this release cannot read it.
-    #[serde(default, deserialize_with = "readable")]
+    #[serde(default, deserialize_with = "or_absent")]
     status: Option<LibvirtHostStatus>,
 }
 
@@ -49,13 +48,4 @@ impl Host {
         row.kept = kept;
         Some(Arc::new(row))
     }
-}
-
-fn readable<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: DeserializeOwned,
-{
-    let value = Value::deserialize(deserializer)?;
-    Ok(serde_json::from_value(value).ok())
 }

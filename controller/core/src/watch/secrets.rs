@@ -3,16 +3,14 @@
 //! A Machine that waits for a Secret gets a pass when the Secret appears, and every Machine that refers to a Secret
 //! gets one when the Secret changes or is deleted.
 
-use std::borrow::Cow;
 use std::convert::Infallible;
 
 use common::names;
 use futures::StreamExt as _;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use runtime::metadata::{Identity, kept};
 use runtime::outage::{Outage, RetryDelay};
 use serde::Deserialize;
@@ -20,7 +18,8 @@ use serde::Deserialize;
 use super::follow::{log_failure, watch_config};
 use crate::caches::{Caches, machines_where};
 use crate::machine::CachedMachine;
-use crate::objects::{Meta as _, Secret};
+use crate::objects::Meta as _;
+use crate::resource;
 use crate::secrets::{VersionMap, entry};
 use crate::triggers::Triggers;
 
@@ -33,33 +32,15 @@ struct SecretIdentity {
     #[serde(deserialize_with = "kept::<_, Identity>")]
     metadata: ObjectMeta,
 }
-
-impl Resource for SecretIdentity {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn metadata_api() -> bool {
-        true
-    }
-    fn kind((): &()) -> Cow<'_, str> {
-        Secret::kind(&())
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        Secret::group(&())
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        Secret::version(&())
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        Secret::plural(&())
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+resource!(
+    SecretIdentity,
+    "Secret",
+    "",
+    "v1",
+    "secrets",
+    NamespaceResourceScope,
+    true
+);
 
 /// Fills `caches.secret_versions` with every Secret that the controller did not create.
 pub(super) async fn watch(
